@@ -1,0 +1,43 @@
+"""The Python interface: ``simulate`` runs a strategy and returns a Run with its figures, history and plots."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from polytempo.report.page import write_report
+from polytempo.report.run import Run
+from polytempo.sim.experiment import Experiment, make_experiment
+from polytempo.sim.run import Progress, is_finished, run_experiment
+
+
+def simulate(
+    strategy: str,
+    *,
+    out: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    objects: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Run:
+    """Simulate one strategy. Settings are the options of ``polytempo run`` with underscores (``data``, ``clients``,
+    ``partition``, ``devices``, ``lr``, ``seed`` ...), ``parameters`` the strategy's own. With ``out``, the run is
+    kept in that directory, together with its report."""
+    experiment = make_experiment(strategy=strategy, **settings)
+    return simulate_experiment(experiment, None if out is None else Path(out), progress, objects)
+
+
+def simulate_experiment(
+    experiment: Experiment,
+    directory: Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    objects: Mapping[str, Any] | None = None,
+    reuse: bool = False,
+) -> Run:
+    """Simulate an experiment that is already put together. With ``reuse``, a finished run with the same settings that
+    lies in the directory is taken as it is."""
+    if reuse and directory is not None and is_finished(experiment, directory):
+        return Run.load(directory)
+    done = run_experiment(experiment, directory, progress, objects=objects)
+    run = Run(done.config, done.result, done.history.evaluations, done.history.updates, done.history.marks)
+    if directory is not None:
+        write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")
+    return run

@@ -1,0 +1,53 @@
+"""Several strategies under the same conditions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from polytempo.core.errors import UserError
+from polytempo.core.registry import unknown
+from polytempo.sim.experiment import Experiment, make_experiment
+from polytempo.strategies.strategy import strategy_class
+
+
+def comparison(
+    strategies: Sequence[str], seeds: int, assigned: Mapping[str, Any], settings: Mapping[str, Any]
+) -> list[Experiment]:
+    """The experiments of a comparison. A parameter ``name`` goes to every strategy that has it, ``strategy.name`` to
+    that one."""
+    known = {strategy: [f.name for f in fields(strategy_class(strategy))] for strategy in strategies}  # type: ignore[arg-type]
+    for key in assigned:
+        owner, _, name = key.rpartition(".")
+        candidates = {n for strategy in strategies for n in known[strategy] if owner in ("", strategy)}
+        if owner and owner not in strategies:
+            raise UserError(unknown("strategy in --set", owner, strategies))
+        if name not in candidates:
+            raise UserError(unknown("parameter of these strategies", name, sorted(candidates)))
+    first = int(settings.get("seed", 0))
+    return [
+        make_experiment(
+            **{
+                **settings,
+                "strategy": strategy,
+                "seed": first + i,
+                "parameters": {
+                    key.rpartition(".")[2]: value
+                    for key, value in assigned.items()
+                    if key.rpartition(".")[0] in ("", strategy) and key.rpartition(".")[2] in known[strategy]
+                },
+            }
+        )
+        for strategy in dict.fromkeys(strategies)
+        for i in range(seeds)
+    ]
+
+
+def find_runs(directory: Path) -> list[Path]:
+    """The run directories at or below a directory."""
+    if (directory / "result.json").exists():
+        return [directory]
+    found = sorted(path.parent for path in directory.glob("**/result.json"))
+    if not found:
+        raise UserError(f"{directory} holds no finished run. Expected a directory that polytempo run or compare wrote.")
+    return found

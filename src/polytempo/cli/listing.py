@@ -1,0 +1,49 @@
+"""``polytempo list``: what there is, with one line each."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+
+from rich.table import Table
+
+from polytempo.bench import benches
+from polytempo.core.errors import UserError
+from polytempo.core.registry import unknown
+from polytempo.learn.models import models
+from polytempo.learn.questions import questions
+from polytempo.strategies import strategies
+from polytempo.world.data import datasets
+from polytempo.world.devices import device_mixes
+from polytempo.world.partitions import partitions
+
+
+def _first_sentence(thing: object) -> str:
+    return " ".join((thing.__doc__ or "").split("\n\n")[0].split())
+
+
+def _strategies() -> Iterable[tuple[str, str]]:
+    for name, cls in sorted(strategies.items()):
+        described = [f"{f.name} = {f.default.default}" for f in fields(cls)]  # type: ignore[arg-type, attr-defined]
+        yield name, _first_sentence(cls) + (f"\n  {', '.join(described)}" if described else "")
+
+
+TABLES = {
+    "strategies": _strategies,
+    "data": lambda: [(name, source.summary) for name, source in datasets.items()],
+    "models": lambda: [(name, _first_sentence(build)) for name, build in models.items()],
+    "partitions": lambda: [(kind.form, kind.summary) for _, kind in partitions.items()],
+    "devices": lambda: [(mix.form, mix.summary) for _, mix in device_mixes.items()],
+    "questions": lambda: [(name, _first_sentence(answer)) for name, answer in questions.items()],
+    "benches": lambda: [(name, bench.title) for name, bench in benches.items()],
+}
+
+
+def listing(what: str) -> Table:
+    """A table of all things of one kind."""
+    if what not in TABLES:
+        raise UserError(unknown("list", what, TABLES))
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for name, summary in TABLES[what]():
+        table.add_row(name, summary)
+    return table

@@ -1,0 +1,167 @@
+"""The command line."""
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from polytempo.api import simulate_experiment
+from polytempo.bench import benches, run_bench
+from polytempo.cli.comparing import comparison, find_runs
+from polytempo.cli.listing import TABLES, listing
+from polytempo.cli.options import parse_assignments, with_experiment_options
+from polytempo.cli.progress import progress_bar
+from polytempo.core.errors import StrategyError, UserError
+from polytempo.report.page import write_report
+from polytempo.report.run import Run
+from polytempo.report.table import rich_table
+from polytempo.sim.experiment import make_experiment, read_experiment
+from polytempo.world.data.download import get_dataset
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Asynchronous, personalised federated learning on a virtual clock.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Data sets.")
+app.add_typer(data_app, name="data")
+
+Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the strategy")]
+Out = Annotated[Path | None, typer.Option(help="directory for what the run leaves [default: runs/TIME-NAME]")]
+Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no table")]
+
+
+def main() -> None:
+    """Entry point: an error on the user's side is one message on stderr and exit code 2."""
+    try:
+        app()
+    except (UserError, StrategyError) as error:
+        print(f"polytempo: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("polytempo: stopped; the same command with the same --out goes on from here.", file=sys.stderr)
+        sys.exit(130)
+
+
+@app.command()
+@with_experiment_options
+def run(
+    strategy: Annotated[str, typer.Argument(help="a strategy's name, your own as file.py:Class, or an experiment.toml")],
+    set_: Set = [],  # noqa: B006
+    out: Out = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Simulate one strategy."""
+    parameters = parse_assignments(set_)
+    if strategy.endswith(".toml"):
+        experiment = read_experiment(Path(strategy), parameters, settings)
+    else:
+        experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
+    out = out or _new_directory(f"{_label(experiment.strategy)}-{_label(experiment.data)}")
+    with progress_bar(quiet) as bar:
+        bar.begin(experiment.strategy)
+        done = simulate_experiment(experiment, out, bar.show)
+    _show([done], out / "report.html", quiet, as_json)
+    if as_json:
+        print(json.dumps(done.result))
+
+
+@app.command()
+@with_experiment_options
+def compare(
+    strategies: Annotated[list[str], typer.Argument(help="names of strategies")],
+    seeds: Annotated[int, typer.Option(min=1, help="runs per strategy, with seeds SEED, SEED + 1, ...")] = 3,
+    set_: Set = [],  # noqa: B006
+    out: Out = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Simulate several strategies under the same conditions and overlay them in one report. ``--set buffer_size=5``
+    goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
+    experiments = comparison(strategies, seeds, parse_assignments(set_), settings)
+    out = out or _new_directory("compare")
+    runs = []
+    with progress_bar(quiet) as bar:
+        for experiment in experiments:
+            label = f"{_label(experiment.strategy)}-seed{experiment.seed}"
+            bar.begin(f"{label} ({len(runs) + 1} of {len(experiments)})")
+            runs.append(simulate_experiment(experiment, out / label, bar.show, reuse=True))
+    page = write_report(runs, out / "report.html", " · ".join(strategies))
+    _show(runs, page, quiet, as_json)
+    if as_json:
+        print(json.dumps({"runs": [r.result for r in runs]}))
+
+
+@app.command()
+def report(
+    directories: Annotated[list[Path], typer.Argument(help="run directories, or directories that hold some")],
+    out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("report.html"),
+) -> None:
+    """Overlay runs that are there in one report."""
+    runs = [Run.load(found) for directory in directories for found in find_runs(directory)]
+    _show(runs, write_report(runs, out, "Runs"), quiet=False, as_json=False)
+
+
+@app.command("list")
+def list_(what: Annotated[str, typer.Argument(help=", ".join(TABLES))]) -> None:
+    """List the strategies, data sets, models, partitions or devices there are."""
+    Console().print(listing(what))
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="name of a benchmark, or list")],
+    quick: Annotated[bool, typer.Option("--quick", help="the same on digits, in at most 3 minutes")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="runs per row")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="where data sets lie")] = None,
+    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("results"),
+    quiet: Quiet = False,
+) -> None:
+    """Run a published table as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
+    if name == "list":
+        Console().print(listing("benches"))
+        return
+    chosen = benches[name]
+    with progress_bar(quiet) as bar:
+        written = run_bench(chosen, out, quick, seeds, data_dir, bar.begin, bar.show)
+    Console().print(written.read_text(), markup=False)
+    Console().print(f"Written to {written.parent}", soft_wrap=True)
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="name of a data set")],
+    mirror: Annotated[str | None, typer.Option(help="where to download from [default: $POLYTEMPO_MIRROR]")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="where to put it")] = None,
+) -> None:
+    """Download a data set from a mirror and check it."""
+    print(get_dataset(name, data_dir, mirror))
+
+
+def _show(runs: list[Run], page: Path, quiet: bool, as_json: bool) -> None:
+    if not quiet:
+        console = Console(stderr=as_json)
+        console.print(rich_table(runs))
+        console.print(f"Report: {page}", soft_wrap=True)
+
+
+def _new_directory(name: str) -> Path:
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    candidates = (Path("runs") / f"{stamp}-{name}{suffix}" for suffix in ["", *(f"-{i}" for i in range(2, 1000))])
+    return next(path for path in candidates if not path.exists())
+
+
+def _label(text: str) -> str:
+    """A name fit for a directory."""
+    return "".join(c if c.isalnum() or c in "+-_" else "-" for c in text).strip("-")

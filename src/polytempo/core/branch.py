@@ -1,0 +1,53 @@
+"""A branch: a line of model versions. A method with one global model has one, a clustered method one per cluster."""
+
+import torch
+from torch import Tensor
+
+from polytempo.core.state import stateful
+
+
+@stateful
+class Branch:
+    """One server model. Every change makes a new version; a vector that was handed out is never changed (copy on
+    write), so orders, updates and evaluations may keep references."""
+
+    def __init__(self, weights: Tensor, version: int = 0) -> None:
+        self._weights = weights
+        self._handed_out = True
+        self.version = version
+
+    @property
+    def weights(self) -> Tensor:
+        """The current version's vector, to be read only."""
+        self._handed_out = True
+        return self._weights
+
+    def mix(self, weights: Tensor, share: float) -> None:
+        """``w <- (1 - share) w + share weights``"""
+        self._weights = torch.lerp(self._weights, weights, share, out=self._target())
+        self._changed()
+
+    def step(self, delta: Tensor, scale: float = 1.0) -> None:
+        """``w <- w + scale delta``"""
+        self._weights = torch.add(self._weights, delta, alpha=scale, out=self._target())
+        self._changed()
+
+    def replace(self, weights: Tensor) -> None:
+        """``w <- weights``; the vector is shared from now on."""
+        self._weights = weights
+        self.version += 1
+        self._handed_out = True
+
+    def _target(self) -> Tensor:
+        return torch.empty_like(self._weights) if self._handed_out else self._weights
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._handed_out = False
+
+    def save_state(self) -> dict[str, object]:
+        return {"weights": self.weights, "version": self.version}
+
+    @classmethod
+    def load_state(cls, saved: dict[str, object]) -> "Branch":
+        return cls(**saved)  # type: ignore[arg-type]

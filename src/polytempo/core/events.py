@@ -1,0 +1,29 @@
+"""What a strategy is told. Most events are just a client and the time; an update carries what the client hands in."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from polytempo.core.state import stateful
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A client's result. ``version`` and ``start`` are the model it really came from (the last refresh, if any)."""
+
+    client: int
+    version: int
+    start: Tensor
+    weights: Tensor
+    samples: int
+    steps: int
+    chosen: int | None = None
+    """Which candidate the client started from, where the order offered some."""
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def delta(self) -> Tensor:
+        """``w(after) - w(start)``"""
+        return self.weights - self.start

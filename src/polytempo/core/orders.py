@@ -1,0 +1,112 @@
+"""What a strategy may order. Everything in an order is data, so that it can be simulated, sent and journalled."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+from polytempo.core.schedules import Schedule
+from polytempo.core.state import stateful
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much and how to train locally. Either ``steps`` or ``epochs`` counts; steps win when both are set."""
+
+    steps: int | None = None
+    epochs: int | None = 1
+    batch_size: int = 10
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float | Schedule = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def steps_for(self, samples: int) -> int:
+        """Local steps on a data set of that size; an epoch's last batch may be partial."""
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        return self.epochs * -(-samples // self.batch_size)
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What is added to the local loss, over the parameters w and an anchor a (the start weights unless given):
+    ``proximal/2 ||w - a||^2 + cosine (1 - cos(w, a)) + l2 ||w - a||``."""
+
+    proximal: float = 0.0
+    cosine: float = 0.0
+    l2: float = 0.0
+    anchor: Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        return not (self.proximal or self.cosine or self.l2)
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Several models for the client to choose from. ``best``: it starts from the one with the lowest loss on its own
+    data (IFCA). ``mixture``: the anchor of its objective is their mixture, weighted by the share of its samples that
+    each serves best (FedSoft). The update's ``answers`` carry ``"losses"`` and, for a mixture, ``"shares"``."""
+
+    models: tuple[Tensor, ...]
+    versions: tuple[int, ...]
+    use: Literal["best", "mixture"] = "best"
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Client: train from these weights and hand in the result."""
+
+    client: int
+    weights: Tensor
+    version: int
+    work: Work
+    objective: Objective = field(default_factory=Objective)
+    candidates: Candidates | None = None
+    questions: tuple[str, ...] = ()
+    """Names of registered questions (``polytempo list questions``); the answers ride with the update."""
+    mask: Tensor | None = None
+    """Boolean, as long as the weights: only these coordinates are trained and uploaded."""
+    trainable: tuple[str, ...] = ()
+    """Layer names: only these layers are trained and uploaded. Empty: all."""
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Client: here is a model. The answer to a pull; to a client in training, a refresh: it goes on from these weights
+    with the steps it has left and keeps its optimiser's state, or, with ``rebase``, from these weights plus its own
+    progress so far. From then on its version and its delta count from the model sent."""
+
+    client: int
+    weights: Tensor
+    version: int
+    rebase: bool = False
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Client: hand in what you have now."""
+
+    client: int
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Driver: call ``fired(key)`` at this time."""
+
+    at: float
+    key: str
+
+
+Order = Train | Send | Report | SetTimer
+Orders = Iterable[Order] | None

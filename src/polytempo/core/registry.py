@@ -1,0 +1,68 @@
+"""Names for things: strategies, data sets, models, partitions, questions. An unknown name is answered with the nearest one."""
+
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from polytempo.core.errors import UserError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """A table from plain names to things of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._things: dict[str, T] = {}
+
+    def add(self, name: str, thing: T) -> T:
+        if name in self._things and self._things[name] is not thing:
+            raise ValueError(f"{self.kind} {name!r} is registered twice")
+        self._things[name] = thing
+        return thing
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._things:
+            raise UserError(unknown(self.kind, name, self._things))
+        return self._things[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._things
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._things)
+
+    def items(self) -> Iterable[tuple[str, T]]:
+        return self._things.items()
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that is not in the table: the nearest right one, and all of them if they are few."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
+
+
+def from_import_path(path: str, kind: str) -> Any:
+    """The object behind ``package.module:name`` or ``some/file.py:name``."""
+    where, _, name = path.rpartition(":")
+    if not where:
+        raise UserError(f"{kind} {path!r} is no import path. Expected package.module:name or file.py:name.")
+    try:
+        if where.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(where)
+    except (ImportError, FileNotFoundError) as error:
+        raise UserError(f"{kind} {path!r} cannot be imported: {error}. Is it on PYTHONPATH?") from error
+    if not hasattr(module, name):
+        raise UserError(unknown(f"name in {where}", name, [n for n in vars(module) if not n.startswith("_")]))
+    return getattr(module, name)

@@ -1,0 +1,150 @@
+"""The one save/load contract: checkpoints, snapshots and digests are all made of ``pack``.
+
+State is plain data (None, numbers, strings, lists, tuples, dicts, deques), tensors, arrays, and objects of classes
+that are declared ``@stateful``. Nothing else: no pickle, and no sets, whose order would not survive a reload.
+Tensors and stateful objects that are shared stay shared.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+C = TypeVar("C", bound=type)
+
+_classes: dict[str, type] = {}
+
+
+def stateful(cls: C) -> C:
+    """Let objects of this class be part of a state: a dataclass (its fields), or a class with ``save_state`` and
+    ``load_state``."""
+    if not dataclasses.is_dataclass(cls) and not hasattr(cls, "load_state"):
+        raise TypeError(f"{cls.__name__} is neither a dataclass nor has it save_state and load_state")
+    _classes[cls.__name__] = cls
+    return cls
+
+
+def pack(value: object) -> tuple[str, list[Tensor]]:
+    """JSON text of the structure, and the tensors it refers to by number."""
+    packer = _Packer()
+    return json.dumps(packer.pack(value), separators=(",", ":")), packer.tensors
+
+
+def unpack(text: str, tensors: list[Tensor]) -> Any:
+    """The value that ``pack`` was given."""
+    return _Unpacker(tensors).unpack(json.loads(text))
+
+
+def digest(*values: object) -> str:
+    """sha256 over the packed values: equal digests mean bit-identical state."""
+    sha = hashlib.sha256()
+    for value in values:
+        text, tensors = pack(value)
+        sha.update(text.encode())
+        for tensor in tensors:
+            sha.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
+
+
+def save(value: object, path: Path) -> None:
+    """Write the state to one file, so that a crash leaves the old file or the new one, never a part."""
+    text, tensors = pack(value)
+    temporary = path.with_name(path.name + ".tmp")
+    # Safetensors refuses tensors that share memory, so views are written as copies.
+    save_file({str(i): t.detach().contiguous().clone() for i, t in enumerate(tensors)}, temporary, {"state": text})
+    temporary.replace(path)
+
+
+def load(path: Path) -> Any:
+    """Read what ``save`` wrote."""
+    with safe_open(path, framework="pt") as file:
+        return unpack(file.metadata()["state"], [file.get_tensor(str(i)) for i in range(len(list(file.keys())))])
+
+
+class _Packer:
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self._numbers: dict[int, int] = {}  # id of a tensor or object -> its number
+        self._objects = 0
+        self._alive: list[object] = []  # keeps ids valid while packing
+
+    def pack(self, value: object) -> Any:
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, list):
+            return [self.pack(v) for v in value]
+        if isinstance(value, tuple):
+            return {"tuple": [self.pack(v) for v in value]}
+        if isinstance(value, deque):
+            return {"deque": [self.pack(v) for v in value], "maxlen": value.maxlen}
+        if isinstance(value, dict):
+            return {"dict": [[self.pack(k), self.pack(v)] for k, v in value.items()]}
+        if isinstance(value, Tensor):
+            return {"tensor": self._tensor(value, value)}
+        if isinstance(value, np.ndarray):
+            return {"array": self._tensor(value, torch.from_numpy(np.ascontiguousarray(value)))}
+        if type(value).__name__ in _classes:
+            return self._object(value)
+        hint = "a dict keeps its order, use that" if isinstance(value, set | frozenset) else "declare the class @stateful"
+        raise TypeError(f"{type(value).__name__} cannot be part of a state: {hint}")
+
+    def _tensor(self, owner: object, tensor: Tensor) -> int:
+        if id(owner) not in self._numbers:
+            self._numbers[id(owner)] = len(self.tensors)
+            self._alive.append(owner)
+            self.tensors.append(tensor)
+        return self._numbers[id(owner)]
+
+    def _object(self, value: Any) -> dict[str, Any]:
+        if id(value) in self._numbers:
+            return {"again": self._numbers[id(value)]}
+        self._numbers[id(value)] = self._objects
+        self._alive.append(value)
+        self._objects += 1
+        if hasattr(value, "save_state"):
+            saved = value.save_state()
+        else:
+            saved = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"object": type(value).__name__, "state": {name: self.pack(v) for name, v in saved.items()}}
+
+
+class _Unpacker:
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._tensors = tensors
+        self._arrays: dict[int, np.ndarray] = {}
+        self._objects: dict[int, Any] = {}
+
+    def unpack(self, tree: Any) -> Any:
+        if isinstance(tree, list):
+            return [self.unpack(v) for v in tree]
+        if not isinstance(tree, dict):
+            return tree
+        if "tuple" in tree:
+            return tuple(self.unpack(v) for v in tree["tuple"])
+        if "deque" in tree:
+            return deque((self.unpack(v) for v in tree["deque"]), tree["maxlen"])
+        if "dict" in tree:
+            return {self.unpack(k): self.unpack(v) for k, v in tree["dict"]}
+        if "tensor" in tree:
+            return self._tensors[tree["tensor"]]
+        if "array" in tree:
+            return self._arrays.setdefault(tree["array"], self._tensors[tree["array"]].numpy())
+        if "again" in tree:
+            return self._objects[tree["again"]]
+        return self._object(tree)
+
+    def _object(self, tree: dict[str, Any]) -> Any:
+        number = len(self._objects)
+        self._objects[number] = None  # numbered before its parts, as when packing
+        cls: Any = _classes[tree["object"]]
+        saved = {name: self.unpack(v) for name, v in tree["state"].items()}
+        self._objects[number] = cls.load_state(saved) if hasattr(cls, "load_state") else cls(**saved)
+        return self._objects[number]

@@ -1,0 +1,141 @@
+"""The eager engine: any torch module, one client at a time per thread. It is the reference for the fused engine."""
+
+import copy
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from polytempo.core.orders import Objective
+from polytempo.core.vectors import Schema
+from polytempo.learn.dropout import seeded_dropout
+from polytempo.learn.task import Task
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class EagerEngine:
+    """Forward, autograd and the optimiser's formula on flat vectors; parameters and gradients of the module are views
+    of them."""
+
+    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy) -> None:
+        self._module = module
+        self._loss = loss
+        self._bench = threading.local()
+
+    def train(self, task: Task) -> Tensor:
+        bench = self._workbench()
+        bench.load(task)
+        refreshes = list(task.refreshes)
+        began = task.start
+        offsets = task.batches.offsets.tolist()
+        rows = torch.from_numpy(task.batches.rows)
+        optimise = _adam if task.work.optimizer == "adam" else _sgd
+        for step in range(len(task.batches)):
+            while refreshes and refreshes[0].at_step == step:
+                refresh = refreshes.pop(0)
+                bench.refresh(refresh.weights, began if refresh.rebase else None)
+                began = refresh.weights
+            batch = rows[offsets[step] : offsets[step + 1]]
+            bench.gradient.zero_()
+            self._loss(bench.module(task.x[batch]), task.y[batch]).backward()
+            _regularise(bench.gradient, bench.parameters, bench.anchor, task.objective)
+            optimise(bench, task, step)
+        for refresh in refreshes:  # those that arrived after the last step
+            bench.refresh(refresh.weights, began if refresh.rebase else None)
+            began = refresh.weights
+        return bench.vector.clone()
+
+    def _workbench(self) -> "_Workbench":
+        if not hasattr(self._bench, "it"):
+            self._bench.it = _Workbench(copy.deepcopy(self._module))
+        return self._bench.it
+
+
+class _Workbench:
+    """One thread's module, with the flat vectors it lives in."""
+
+    def __init__(self, module: nn.Module) -> None:
+        torch.set_num_threads(1)
+        self.schema = Schema.of(module)
+        self.module, self.dropouts = seeded_dropout(module.train())
+        self.vector = torch.empty(self.schema.size)
+        self.parameters = self.vector[: self.schema.parameter_count]
+        self.gradient = torch.zeros(self.schema.parameter_count)
+        views = self.schema.views(self.vector)
+        gradients = Schema(self.schema.names, self.schema.shapes, self.schema.parameter_count)
+        for name, parameter in module.named_parameters():
+            parameter.data = views[name]
+            parameter.grad = self.gradient[gradients.spans[name]].view(parameter.shape)
+        for name, buffer in module.named_buffers():
+            if name in views:
+                buffer.data = views[name]
+        self._counters = [b for b in module.buffers() if not b.is_floating_point()]
+        self._counter_starts = [b.clone() for b in self._counters]
+        self.anchor = self.parameters
+        self.mask: Tensor | None = None
+        self.first_moment = torch.zeros(0)
+        self.second_moment = torch.zeros(0)
+
+    def load(self, task: Task) -> None:
+        count = self.schema.parameter_count
+        self.vector.copy_(task.start)
+        for counter, start in zip(self._counters, self._counter_starts, strict=True):
+            counter.copy_(start)
+        for i, dropout in enumerate(self.dropouts):
+            dropout.generator.manual_seed(task.seed * 1009 + i)
+        self.anchor = (task.start if task.objective.anchor is None else task.objective.anchor)[:count]
+        self.mask = None if task.mask is None else task.mask[:count]
+        self.first_moment = torch.zeros(count)
+        self.second_moment = torch.zeros(count)
+
+    def refresh(self, weights: Tensor, progress_since: Tensor | None) -> None:
+        if progress_since is None:
+            self.vector.copy_(weights)
+        else:
+            self.vector.add_(weights - progress_since)
+
+
+def _regularise(gradient: Tensor, w: Tensor, anchor: Tensor, objective: Objective) -> None:
+    """Add the gradient of the objective's terms."""
+    if objective.plain:
+        return
+    away = w - anchor
+    if objective.proximal:
+        gradient.add_(away, alpha=objective.proximal)
+    if objective.l2:
+        distance = away.norm()
+        if distance > 0:
+            gradient.add_(away * (objective.l2 / distance))
+    if objective.cosine:
+        norms = w.norm() * anchor.norm()
+        if norms > 0:
+            cosine = torch.dot(w, anchor) / norms
+            gradient.sub_(objective.cosine * (anchor / norms - w * (cosine / torch.dot(w, w))))
+
+
+def _sgd(bench: _Workbench, task: Task, step: int) -> None:
+    g, w = bench.gradient, bench.parameters
+    if task.work.weight_decay:
+        g.add_(w, alpha=task.work.weight_decay)
+    if bench.mask is not None:
+        g.mul_(bench.mask)
+    if task.work.momentum:
+        g = bench.first_moment.mul_(task.work.momentum).add_(g)
+    w.add_(g, alpha=-task.lr)
+
+
+def _adam(bench: _Workbench, task: Task, step: int) -> None:
+    """Kingma and Ba (2015), beta .9 and .999, eps 1e-8, weight decay added to the gradient."""
+    g, w = bench.gradient, bench.parameters
+    if task.work.weight_decay:
+        g.add_(w, alpha=task.work.weight_decay)
+    if bench.mask is not None:
+        g.mul_(bench.mask)
+    m, v = bench.first_moment, bench.second_moment
+    m.lerp_(g, 0.1)
+    v.mul_(0.999).addcmul_(g, g, value=0.001)
+    scale = (v.sqrt() / (1 - 0.999 ** (step + 1)) ** 0.5).add_(1e-8)
+    w.addcdiv_(m, scale, value=-task.lr / (1 - 0.9 ** (step + 1)))

@@ -1,0 +1,31 @@
+"""The engines by name."""
+
+from torch import nn
+from torch.nn import functional as F
+
+from polytempo.core.errors import UserError
+from polytempo.core.registry import unknown
+from polytempo.learn.eager import EagerEngine, Loss
+from polytempo.learn.task import Engine
+
+ENGINES = ("auto", "eager", "fused")
+
+
+def make_engine(name: str, module: nn.Module, loss: Loss | None = None) -> Engine:
+    """``eager`` trains any module with any loss; ``fused`` is many times faster and trains what it knows; ``auto`` is
+    fused where that is possible."""
+    if name not in ENGINES:
+        raise UserError(unknown("engine", name, ENGINES))
+    if name == "eager" or (name == "auto" and not _fusible(module, loss)):
+        return EagerEngine(module, loss or F.cross_entropy)
+    if loss is not None:
+        raise UserError("The fused engine trains with cross-entropy only. For your own loss use --engine eager (or auto).")
+    from polytempo.learn.fused.engine import FusedEngine  # here, because numba takes a while to import
+
+    return FusedEngine(module)
+
+
+def _fusible(module: nn.Module, loss: Loss | None) -> bool:
+    from polytempo.learn.fused.engine import why_unsupported
+
+    return loss is None and why_unsupported(module) is None

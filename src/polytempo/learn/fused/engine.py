@@ -1,0 +1,85 @@
+"""The fused engine: a client's whole local training in one call of compiled code, for models made of layers it knows."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from polytempo.core.errors import UserError
+from polytempo.learn.fused.plan import Plan, Unsupported, layers_of, make_plan
+from polytempo.learn.fused.training import FINISHED, OPTIONS, train
+from polytempo.learn.fused.vector import LANES
+from polytempo.learn.task import Task
+
+
+def why_unsupported(module: nn.Module) -> str | None:
+    """Why the fused engine cannot train this module, or None if it can."""
+    try:
+        layers_of(module)
+    except Unsupported as reason:
+        return str(reason)
+    return None
+
+
+class FusedEngine:
+    """Linear, Conv2d, ReLU, MaxPool2d(2) and Flatten in sequence, with cross-entropy. Weights stay in torch's own flat
+    layout; every call has its own memory, so any number of threads may train at once."""
+
+    def __init__(self, module: nn.Module) -> None:
+        reason = why_unsupported(module)
+        if reason is not None:
+            raise UserError(f"The fused engine cannot train this model: {reason}. Use --engine eager (or auto).")
+        self._layers = layers_of(module)
+        self._plans: dict[tuple[tuple[int, ...], int], Plan] = {}
+
+    def train(self, task: Task) -> Tensor:
+        if task.x.dtype != torch.float32:
+            raise UserError(f"The fused engine needs float32 samples, not {task.x.dtype}. Convert them, or use eager.")
+        offsets = task.batches.offsets
+        plan = self._plan(tuple(task.x.shape[1:]), int(np.diff(offsets).max(initial=1)))
+        w = np.zeros(plan.parameters + LANES, np.float32)
+        start = _numbers(task.start)
+        if len(start) != plan.parameters:
+            raise UserError(f"The model has {plan.parameters} weights; the task starts from {len(start)}.")
+        w[: plan.parameters] = start
+        anchor = task.objective.anchor
+        refreshes = task.refreshes
+        bad_step = train(
+            plan.stages,
+            plan.table,
+            plan.scratch,
+            _options(task),
+            w,
+            _numbers(task.x).reshape(len(task.x), -1),
+            task.y.contiguous().numpy(),
+            task.batches.rows,
+            offsets,
+            start if anchor is None else _numbers(anchor),
+            np.zeros(0, np.bool_) if task.mask is None else task.mask.contiguous().numpy(),
+            np.array([refresh.at_step for refresh in refreshes], np.int64),
+            np.array([refresh.rebase for refresh in refreshes], np.bool_),
+            np.array([_numbers(refresh.weights) for refresh in refreshes], np.float32).reshape(-1, plan.parameters),
+            start,
+        )
+        if bad_step != FINISHED:
+            classes = self._layers[-1].outputs
+            raise UserError(f"A label in step {bad_step} is none of the model's {classes} classes (0 to {classes - 1}).")
+        return torch.from_numpy(w[: plan.parameters].copy())
+
+    def _plan(self, shape: tuple[int, ...], largest_batch: int) -> Plan:
+        key = (shape, largest_batch)
+        if key not in self._plans:  # two threads may both make it; they make the same
+            self._plans[key] = make_plan(self._layers, shape, largest_batch)
+        return self._plans[key]
+
+
+def _numbers(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().contiguous().numpy()
+
+
+def _options(task: Task) -> np.void:
+    work, objective = task.work, task.objective
+    adam = work.optimizer == "adam"
+    momentum = 0.0 if adam else work.momentum
+    plain = not adam and not momentum and not work.weight_decay and objective.plain and task.mask is None
+    numbers = (task.lr, momentum, work.weight_decay, objective.proximal, objective.cosine, objective.l2)
+    return np.array([(*numbers, adam, plain, task.mask is not None)], OPTIONS)[0]

@@ -1,0 +1,298 @@
+"""Forward and backward passes of the stages, compiled. Names follow plan.py: a stage is one row of ``Plan.stages``.
+
+``frames`` holds every stage's input, ``deltas`` the loss's gradient with respect to it, in the same layout. Numbers
+between a sample's end and its pitch are zero in ``frames``, so that whole vectors can be read everywhere.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from polytempo.learn.fused.vector import (
+    LANES,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    add_vector,
+    copy_vector,
+    inner_tile,
+    outer_tile,
+)
+
+FILTERS_AT_ONCE = 8
+"""In a dense layer's input gradient: so few rows of the weights that they stay in the first cache for all samples."""
+ZERO = np.float32(0)
+ONE = np.float32(1)
+
+kernel: Callable[..., Any] = njit(nogil=True, inline="never", error_model="numpy")
+
+
+@kernel
+def add_outer(rows, vectors, c, c0, c_row, alpha, a, a0, a_row, a_step, x, x0, table, spot, shift, count):
+    for i in range(0, rows, TILE_ROWS):
+        for v in range(0, vectors, TILE_COLUMNS):
+            outer_tile(
+                min(TILE_ROWS, rows - i), min(TILE_COLUMNS, vectors - v), c, c0 + i * c_row + v * LANES, c_row, alpha,
+                a, a0 + i * a_row, a_row, a_step, x, x0, table, spot + v, shift, count,
+            )  # fmt: skip
+
+
+@kernel
+def add_inner(rows, columns, c, c0, c_row, c_column, alpha, a, a0, a_row, x, x0, table, spot, shift, count):
+    for i in range(0, rows, TILE_ROWS):
+        for t in range(0, columns, TILE_COLUMNS):
+            inner_tile(
+                min(TILE_ROWS, rows - i), min(TILE_COLUMNS, columns - t), c, c0 + i * c_row + t * c_column, c_row,
+                c_column, alpha, a, a0 + i * a_row, a_row, x, x0, table, spot, shift + t, count,
+            )  # fmt: skip
+
+
+@kernel
+def fill(numbers, begin, count, value):
+    for i in range(begin, begin + count):
+        numbers[i] = value
+
+
+@kernel
+def read_batch(s, x, rows, frames):
+    """Copy the batch's samples into the first stage's frame."""
+    size = x.shape[1]
+    for b in range(len(rows)):
+        sample = x[rows[b]]
+        begin = s.frame + b * s.frame_pitch
+        if s.border == 0:
+            for i in range(size):
+                frames[begin + i] = sample[i]
+        else:
+            for c in range(s.inputs):
+                for r in range(s.height):
+                    to = begin + c * s.plane + (r + s.border) * s.row + s.border
+                    source = (c * s.height + r) * s.width
+                    for i in range(s.width):
+                        frames[to + i] = sample[source + i]
+
+
+@kernel
+def dense_forward(s, w, frames, table, batch):
+    for b in range(batch):
+        for o in range(s.filters):
+            frames[s.next + b * s.next_pitch + o] = w[s.bias + o]
+    vectors = (s.inputs + LANES - 1) // LANES
+    add_inner(
+        s.filters, batch, frames, s.next, 1, s.next_pitch, ONE,
+        w, s.weights, s.inputs, frames, s.frame, table, s.spots, s.by_sample, vectors,
+    )  # fmt: skip
+    if s.relu:
+        for b in range(batch):
+            for i in range(s.next + b * s.next_pitch, s.next + b * s.next_pitch + s.filters):
+                frames[i] = max(frames[i], ZERO)
+
+
+@kernel
+def dense_backward(s, w, into, alpha, frames, deltas, table, batch, wants_input):
+    """Add alpha times the gradient to ``into`` (the weights themselves, or a gradient vector)."""
+    if s.relu:
+        for b in range(batch):
+            for i in range(s.next + b * s.next_pitch, s.next + b * s.next_pitch + s.filters):
+                deltas[i] = deltas[i] if frames[i] > ZERO else ZERO
+    vectors = (s.inputs + LANES - 1) // LANES
+    if wants_input:
+        fill(deltas, s.frame, batch * s.frame_pitch, ZERO)
+        for o in range(0, s.filters, FILTERS_AT_ONCE):
+            add_outer(
+                batch, vectors, deltas, s.frame, s.frame_pitch, ONE, deltas, s.next + o, s.next_pitch, 1,
+                w, s.weights, table, s.spots, s.by_filter + o, min(FILTERS_AT_ONCE, s.filters - o),
+            )  # fmt: skip
+    add_outer(
+        s.filters, vectors, into, s.weights, s.inputs, alpha, deltas, s.next, 1, s.next_pitch,
+        frames, s.frame, table, s.spots, s.by_sample, batch,
+    )  # fmt: skip
+    for b in range(batch):
+        for o in range(s.filters):
+            into[s.bias + o] += alpha * deltas[s.next + b * s.next_pitch + o]
+
+
+@kernel
+def convolution_forward(s, w, frames, table, batch, unfolded, out, winners):
+    for first in range(0, batch, s.group):
+        count = min(s.group, batch - first)
+        for o in range(s.filters):
+            fill(out, o * s.line, count * s.vectors * LANES, w[s.bias + o])
+        source, begin = frames, s.frame + first * s.frame_pitch
+        if s.unfold:
+            unfold(s, frames, begin, count, unfolded)
+            source, begin = unfolded, 0
+        add_outer(
+            s.filters, count * s.vectors, out, 0, s.line, ONE, w, s.weights, s.taps, 1,
+            source, begin, table, s.spots, s.by_tap, s.taps,
+        )  # fmt: skip
+        for b in range(count):
+            if s.pool:
+                pool(s, out, b, first + b, frames, winners)
+            else:
+                pass_on(s, out, b, first + b, frames)
+
+
+@kernel
+def convolution_backward(s, w, gradient, frames, deltas, table, batch, unfolded, out, folded, winners, wants_input):
+    """Add the gradient to ``gradient``. ``out`` takes the gradient of the layer's output, a group of samples a time."""
+    if wants_input:
+        fill(deltas, s.frame, batch * s.frame_pitch, ZERO)
+    for first in range(0, batch, s.group):
+        count = min(s.group, batch - first)
+        fill(out, 0, s.filters * s.line, ZERO)
+        for b in range(count):
+            if s.pool:
+                unpool(s, out, b, first + b, frames, deltas, winners, gradient)
+            else:
+                pass_back(s, out, b, first + b, frames, deltas, gradient)
+        source, begin = frames, s.frame + first * s.frame_pitch
+        if s.unfold:
+            unfold(s, frames, begin, count, unfolded)
+            source, begin = unfolded, 0
+        add_inner(
+            s.filters, s.taps, gradient, s.weights, s.taps, 1, ONE,
+            out, 0, s.line, source, begin, table, s.spots, s.by_tap, count * s.vectors,
+        )  # fmt: skip
+        if wants_input:
+            area = s.kernel * s.kernel
+            for c in range(s.inputs):
+                fill(folded, 0, area * s.line, ZERO)
+                add_outer(
+                    area, count * s.vectors, folded, 0, s.line, ONE, w, s.weights + c * area, 1, s.taps,
+                    out, 0, table, 0, s.by_filter, s.filters,
+                )  # fmt: skip
+                fold(s, folded, deltas, s.frame + first * s.frame_pitch + c * s.plane, count)
+
+
+@kernel
+def unfold(s, frames, begin, count, unfolded):
+    """One line per kernel element: what it sees at every output position. A vector's last lanes run into the next row,
+    which is written after it."""
+    to = 0
+    for c in range(s.inputs):
+        for i in range(s.kernel):
+            for j in range(s.kernel):
+                for b in range(count):
+                    seen = begin + b * s.frame_pitch + c * s.plane + i * s.row + j
+                    here = to + b * s.vectors * LANES
+                    for r in range(s.out_height):
+                        for q in range(0, s.out_width, LANES):
+                            copy_vector(unfolded, here + q, frames, seen + q)
+                        here += s.pitch
+                        seen += s.row
+                to += s.line
+
+
+@kernel
+def fold(s, folded, deltas, begin, count):
+    """The reverse for one plane: add every kernel element's line to what it saw."""
+    whole = s.out_width // LANES * LANES if s.unfold else s.pitch
+    for i in range(s.kernel):
+        for j in range(s.kernel):
+            for b in range(count):
+                here = (i * s.kernel + j) * s.line + b * s.vectors * LANES
+                seen = begin + b * s.frame_pitch + i * s.row + j
+                for r in range(s.out_height):
+                    for q in range(0, whole, LANES):
+                        add_vector(deltas, seen + q, folded, here + q)
+                    for q in range(whole, s.out_width):
+                        deltas[seen + q] += folded[here + q]
+                    here += s.pitch
+                    seen += s.row
+
+
+@kernel
+def pool(s, out, b, sample, frames, winners):
+    """The largest of 2 x 2 (the first of equals), and which it was."""
+    height, width = s.out_height // 2, s.out_width // 2
+    floor = ZERO if s.relu else np.float32(-np.inf)
+    for o in range(s.filters):
+        for r in range(height):
+            line = b * s.vectors * LANES + 2 * r * s.pitch
+            at = o * s.line + line
+            to = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
+            won = s.winners + ((sample * s.filters + o) * height + r) * width
+            for q in range(width):
+                best = out[at + 2 * q]
+                winner = line + 2 * q
+                other = out[at + 2 * q + 1]
+                winner = line + 2 * q + 1 if other > best else winner
+                best = other if other > best else best
+                other = out[at + s.pitch + 2 * q]
+                winner = line + s.pitch + 2 * q if other > best else winner
+                best = other if other > best else best
+                other = out[at + s.pitch + 2 * q + 1]
+                winner = line + s.pitch + 2 * q + 1 if other > best else winner
+                best = other if other > best else best
+                frames[to + q] = max(best, floor)
+                winners[won + q] = winner
+
+
+@kernel
+def unpool(s, out, b, sample, frames, deltas, winners, gradient):
+    height, width = s.out_height // 2, s.out_width // 2
+    for o in range(s.filters):
+        total = ZERO
+        for r in range(height):
+            at = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
+            won = s.winners + ((sample * s.filters + o) * height + r) * width
+            for q in range(width):
+                alive = not s.relu or frames[at + q] > ZERO
+                delta = deltas[at + q] if alive else ZERO
+                out[o * s.line + winners[won + q]] = delta
+                total += delta
+        gradient[s.bias + o] += total
+
+
+@kernel
+def pass_on(s, out, b, sample, frames):
+    """A convolution's output without pooling."""
+    floor = ZERO if s.relu else np.float32(-np.inf)
+    for o in range(s.filters):
+        for r in range(s.out_height):
+            at = o * s.line + b * s.vectors * LANES + r * s.pitch
+            to = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
+            for q in range(s.out_width):
+                frames[to + q] = max(out[at + q], floor)
+
+
+@kernel
+def pass_back(s, out, b, sample, frames, deltas, gradient):
+    for o in range(s.filters):
+        total = ZERO
+        for r in range(s.out_height):
+            to = o * s.line + b * s.vectors * LANES + r * s.pitch
+            at = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
+            for q in range(s.out_width):
+                alive = not s.relu or frames[at + q] > ZERO
+                delta = deltas[at + q] if alive else ZERO
+                out[to + q] = delta
+                total += delta
+        gradient[s.bias + o] += total
+
+
+@kernel
+def cross_entropy_backward(s, y, rows, frames, deltas):
+    """The gradient of the mean cross-entropy of softmax(scores): (softmax - one-hot) / batch. False if a label is no
+    class."""
+    share = ONE / np.float32(len(rows))
+    for b in range(len(rows)):
+        begin = s.next + b * s.next_pitch
+        label = y[rows[b]]
+        if label < 0 or label >= s.filters:
+            return False
+        largest = frames[begin]
+        for k in range(1, s.filters):
+            largest = max(largest, frames[begin + k])
+        total = ZERO
+        for k in range(s.filters):
+            power = np.float32(math.exp(frames[begin + k] - largest))
+            deltas[begin + k] = power
+            total += power
+        for k in range(s.filters):
+            deltas[begin + k] = deltas[begin + k] / total * share
+        deltas[begin + label] -= share
+    return True

@@ -1,0 +1,157 @@
+"""One client's whole local training in one compiled call that holds no GIL: plain SGD adds its steps straight into the
+weights; everything else collects a gradient vector first. ``learn.eager`` is the reference for what each option means."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from polytempo.learn.fused.kernels import (
+    ONE,
+    convolution_backward,
+    convolution_forward,
+    cross_entropy_backward,
+    dense_backward,
+    dense_forward,
+    fill,
+    kernel,
+    read_batch,
+)
+from polytempo.learn.fused.vector import LANES
+
+OPTIONS = np.dtype(
+    [(name, np.float32) for name in ("lr", "momentum", "weight_decay", "proximal", "cosine", "l2")]
+    + [(name, np.int64) for name in ("adam", "plain", "masked")]
+)
+FINISHED = -1
+
+
+@kernel
+def regularise(gradient, w, anchor, options):
+    """Add the gradient of ``Objective``'s terms."""
+    square_away = square_w = square_anchor = product = 0.0
+    for i in range(len(anchor)):
+        away = w[i] - anchor[i]
+        square_away += away * away
+        square_w += w[i] * w[i]
+        square_anchor += anchor[i] * anchor[i]
+        product += w[i] * anchor[i]
+    pull = options.proximal
+    if square_away > 0:
+        pull += np.float32(options.l2 / np.sqrt(square_away))
+    along_anchor = along_w = np.float32(0)
+    norms = np.sqrt(square_w) * np.sqrt(square_anchor)
+    if norms > 0:
+        along_anchor = np.float32(options.cosine / norms)
+        along_w = np.float32(options.cosine * product / norms / square_w)
+    for i in range(len(anchor)):
+        gradient[i] += pull * (w[i] - anchor[i]) - along_anchor * anchor[i] + along_w * w[i]
+
+
+@kernel
+def sgd(gradient, w, mask, options):
+    """Leaves momentum times the step in ``gradient``: the next step's gradient is added to it."""
+    for i in range(len(w)):
+        step = gradient[i] + options.weight_decay * w[i]
+        if options.masked and not mask[i]:
+            step = np.float32(0)
+        w[i] -= options.lr * step
+        gradient[i] = options.momentum * step
+
+
+@kernel
+def adam(gradient, w, mask, first_moment, second_moment, step, options):
+    scale = np.float32(1 / np.sqrt(1 - 0.999 ** (step + 1)))
+    rate = np.float32(options.lr / (1 - 0.9 ** (step + 1)))
+    for i in range(len(w)):
+        g = gradient[i] + options.weight_decay * w[i]
+        if options.masked and not mask[i]:
+            g = np.float32(0)
+        first_moment[i] += np.float32(0.1) * (g - first_moment[i])
+        second_moment[i] = np.float32(0.999) * second_moment[i] + np.float32(0.001) * g * g
+        w[i] -= rate * first_moment[i] / (np.sqrt(second_moment[i]) * scale + np.float32(1e-8))
+        gradient[i] = np.float32(0)
+
+
+@kernel
+def refresh(w, fresh, began, rebase):
+    for i in range(len(fresh)):
+        w[i] = w[i] + (fresh[i] - began[i]) if rebase else fresh[i]
+
+
+@kernel
+def backward(stages, w, gradient, plain, lr, frames, deltas, table, batch, unfolded, out, folded, winners):
+    into, alpha = gradient, ONE
+    if plain:
+        into, alpha = w, -lr
+    for k in range(len(stages) - 1, -1, -1):
+        s = stages[k]
+        if not s.convolution:
+            dense_backward(s, w, into, alpha, frames, deltas, table, batch, k > 0)
+            continue
+        # the weights are still needed while the groups of samples go by
+        convolution_backward(s, w, gradient, frames, deltas, table, batch, unfolded, out, folded, winners, k > 0)
+        if plain:
+            for i in range(s.weights, s.bias + s.filters):
+                w[i] -= lr * gradient[i]
+            fill(gradient, s.weights, s.bias + s.filters - s.weights, np.float32(0))
+
+
+def _sources() -> str:
+    """numba's cache on disk looks at one file only; this makes it look at the whole package."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _compiled(sources: str) -> Callable[..., Any]:
+    @njit(nogil=True, cache=True, error_model="numpy")
+    def train(stages, table, scratch, options, w, x, y, rows, offsets, anchor, mask, refresh_at, refresh_rebase, fresh, start):
+        """Train ``w`` in place (it has LANES zeros after its end); the step whose labels are wrong, or FINISHED."""
+        assert len(sources) > 0
+        size = len(w) - LANES
+        weights = w[:size]
+        frames, deltas = np.zeros(scratch[0], np.float32), np.zeros(scratch[0], np.float32)
+        unfolded, out = np.zeros(scratch[1], np.float32), np.zeros(scratch[2], np.float32)
+        folded, winners = np.zeros(scratch[3], np.float32), np.zeros(scratch[4], np.int64)
+        gradient = np.zeros(len(w), np.float32)
+        moments = np.zeros((2, size if options.adam else 0), np.float32)
+        regularised = options.proximal != 0 or options.cosine != 0 or options.l2 != 0
+        began = start
+        refreshed = 0
+        for step in range(len(offsets)):
+            while refreshed < len(refresh_at) and refresh_at[refreshed] == step:
+                refresh(weights, fresh[refreshed], began, refresh_rebase[refreshed])
+                began = fresh[refreshed]
+                refreshed += 1
+            if step == len(offsets) - 1:  # refreshes may come after the last step
+                break
+            batch_rows = rows[offsets[step] : offsets[step + 1]]
+            batch = len(batch_rows)
+            read_batch(stages[0], x, batch_rows, frames)
+            for k in range(len(stages)):
+                if stages[k].convolution:
+                    convolution_forward(stages[k], w, frames, table, batch, unfolded, out, winners)
+                else:
+                    dense_forward(stages[k], w, frames, table, batch)
+            if not cross_entropy_backward(stages[len(stages) - 1], y, batch_rows, frames, deltas):
+                return step
+            backward(
+                stages, w, gradient, options.plain, options.lr, frames, deltas, table, batch, unfolded, out, folded, winners
+            )
+            if options.plain:
+                continue
+            if regularised:
+                regularise(gradient, weights, anchor, options)
+            if options.adam:
+                adam(gradient, weights, mask, moments[0], moments[1], step, options)
+            else:
+                sgd(gradient, weights, mask, options)
+        return FINISHED
+
+    return train
+
+
+train = _compiled(_sources())

@@ -1,0 +1,108 @@
+"""The client's half: carry out one Train order on local data. The same for simulated and for real clients."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from polytempo.core.orders import Objective, Send, Train
+from polytempo.core.schedules import rate_at
+from polytempo.core.streams import stream
+from polytempo.core.vectors import Schema
+from polytempo.learn.eager import Loss
+from polytempo.learn.engines import make_engine
+from polytempo.learn.questions import Asked, questions
+from polytempo.learn.scoring import Metric, Scorer, correct
+from polytempo.learn.task import Refresh, Task, make_batches
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A Train order with everything that decides its result."""
+
+    order: Train
+    x: Tensor
+    y: Tensor
+    rows: np.ndarray
+    """The client's training rows."""
+    steps: int
+    """Steps to do: the order's, or fewer when the client was told to report."""
+    count: int
+    """How many orders this client carried out before."""
+    seed: int
+    sends: tuple[tuple[int, Send], ...] = ()
+    """Refreshes, each with the number of steps done when it arrived."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the client hands in."""
+
+    weights: Tensor
+    start: Tensor
+    version: int
+    chosen: int | None = None
+    answers: dict[str, Any] = field(default_factory=dict)
+    finite: bool = True
+
+
+class Learner:
+    """Trains and scores one model architecture; may be called from several threads at once."""
+
+    def __init__(
+        self, module: nn.Module, engine: str = "auto", loss: Loss = F.cross_entropy, metric: Metric = correct
+    ) -> None:
+        self.schema = Schema.of(module)
+        self.engine = make_engine(engine, module, None if loss is F.cross_entropy else loss)
+        self.scorer = Scorer(module, loss, metric)
+
+    def carry_out(self, a: Assignment) -> Outcome:
+        order = a.order
+        start, version, chosen, objective, answers = self._choose(a)
+        weights = self.engine.train(
+            Task(
+                start,
+                a.x,
+                a.y,
+                make_batches(a.rows, order.work.batch_size, a.steps, stream(a.seed, "batches", order.client, a.count)),
+                order.work,
+                rate_at(order.work.lr, a.count),
+                objective,
+                self.mask_of(order),
+                tuple(Refresh(step, send.weights, send.rebase) for step, send in a.sends),
+                int(stream(a.seed, "dropout", order.client, a.count).integers(2**31)),
+            )
+        )
+        if a.sends:
+            start, version = a.sends[-1][1].weights, a.sends[-1][1].version
+        for name in order.questions:
+            y = a.y[torch.from_numpy(a.rows)]
+            answers[name] = questions[name](Asked(self.scorer, a.x, y, a.rows, start, weights))
+        # A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a temporary.
+        return Outcome(weights, start, version, chosen, answers, bool(torch.isfinite(weights.sum())))
+
+    def mask_of(self, order: Train) -> Tensor | None:
+        """The coordinates that the order trains and uploads; None means all."""
+        if not order.trainable:
+            return order.mask
+        layers = self.schema.layers(order.trainable)
+        return layers if order.mask is None else layers & order.mask
+
+    def _choose(self, a: Assignment) -> tuple[Tensor, int, int | None, Objective, dict[str, Any]]:
+        """Start weights, version, chosen candidate, objective and first answers."""
+        order, offered = a.order, a.order.candidates
+        if offered is None:
+            return order.weights, order.version, None, order.objective, {}
+        y = a.y[torch.from_numpy(a.rows)]
+        losses = torch.stack([self.scorer.losses(model, a.x, y, a.rows) for model in offered.models])
+        answers: dict[str, Any] = {"losses": losses.mean(1).tolist()}
+        if offered.use == "best":
+            best = int(losses.mean(1).argmin())
+            return offered.models[best], offered.versions[best], best, order.objective, answers
+        shares = torch.bincount(losses.argmin(0), minlength=len(losses)).float() / losses.shape[1]
+        answers["shares"] = shares.tolist()
+        anchor = torch.einsum("k,kd->d", shares, torch.stack(offered.models))
+        return order.weights, order.version, None, replace(order.objective, anchor=anchor), answers

@@ -1,0 +1,153 @@
+"""The models by name. Those made only of Linear, Conv2d, ReLU, MaxPool2d and Flatten train in the fused engine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from polytempo.core.errors import UserError
+from polytempo.core.registry import Registry, from_import_path
+
+Build = Callable[["Inputs"], nn.Module]
+models: Registry[Build] = Registry("model")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model is built for."""
+
+    shape: tuple[int, ...]
+    """Of one sample, without the batch."""
+    classes: int
+    vocabulary: int | None = None
+
+
+def model(name: str) -> Callable[[Build], Build]:
+    return lambda build: models.add(name, build)
+
+
+def build_model(name: str, inputs: Inputs, seed: int) -> nn.Module:
+    """A fresh model with the initial weights of this seed: a registered name, or the import path of a function of
+    ``Inputs`` or of an ``nn.Module`` class without arguments."""
+    build = from_import_path(name, "model") if ":" in name else models[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if isinstance(build, type) and issubclass(build, nn.Module):
+            return build()
+        return build(inputs)
+
+
+@model("mlp")
+def mlp(inputs: Inputs) -> nn.Module:
+    """One hidden layer of 100."""
+    return _perceptron(inputs, 100)
+
+
+@model("har-mlp")
+def har_mlp(inputs: Inputs) -> nn.Module:
+    """One hidden layer of 256, for motion features."""
+    return _perceptron(inputs, 256)
+
+
+@model("cnn")
+def cnn(inputs: Inputs) -> nn.Module:
+    """Two 5x5 convolutions of 32 and 64 channels with pooling, and a hidden layer of 512."""
+    return _convolutional(inputs, (32, 64), (512,))
+
+
+@model("lenet")
+def lenet(inputs: Inputs) -> nn.Module:
+    """Two 5x5 convolutions of 6 and 16 channels with pooling, and hidden layers of 120 and 84."""
+    return _convolutional(inputs, (6, 16), (120, 84))
+
+
+@model("textcnn")
+def textcnn(inputs: Inputs) -> nn.Module:
+    """Word embeddings, convolutions over 3, 4 and 5 words, the largest answer of each filter (Kim, 2014)."""
+    if inputs.vocabulary is None:
+        raise UserError("Model 'textcnn' needs text (tokens); this data set has none. Try --data ag-news.")
+    return TextCNN(inputs.vocabulary, inputs.classes)
+
+
+@model("resnet18")
+def resnet18(inputs: Inputs) -> nn.Module:
+    """ResNet-18 for small images, with group norm in place of batch norm."""
+    channels, _, _ = _image_shape("resnet18", inputs)
+    return ResNet(channels, inputs.classes)
+
+
+def _perceptron(inputs: Inputs, hidden: int) -> nn.Module:
+    if inputs.vocabulary is not None:
+        raise UserError("A perceptron cannot read tokens. Use --model textcnn for text.")
+    size = prod(inputs.shape)
+    return nn.Sequential(nn.Flatten(), nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, inputs.classes))
+
+
+def _convolutional(inputs: Inputs, channels: tuple[int, int], hidden: tuple[int, ...]) -> nn.Module:
+    depth, *sides = _image_shape("cnn", inputs)
+    padding = 2 if min(sides) < 16 else 0  # two unpadded 5x5 convolutions leave nothing of a small image
+    layers: list[nn.Module] = []
+    for width in channels:
+        layers += [nn.Conv2d(depth, width, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+        sides = [(side + 2 * padding - 4) // 2 for side in sides]
+        depth = width
+    sizes = [depth * prod(sides), *hidden]
+    layers.append(nn.Flatten())
+    for before, after in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], inputs.classes))
+
+
+def _image_shape(name: str, inputs: Inputs) -> tuple[int, int, int]:
+    if len(inputs.shape) != 3:
+        raise UserError(f"Model {name!r} needs images (channels x height x width); samples here are {inputs.shape}.")
+    channels, height, width = inputs.shape
+    return channels, height, width
+
+
+class TextCNN(nn.Module):
+    def __init__(self, vocabulary: int, classes: int, width: int = 64) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width, padding_idx=0)
+        self.convolutions = nn.ModuleList(nn.Conv1d(width, width, words, padding=words - 1) for words in (3, 4, 5))
+        self.head = nn.Linear(3 * width, classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        words = self.embedding(tokens).transpose(1, 2)
+        return self.head(torch.cat([F.relu(conv(words)).amax(2) for conv in self.convolutions], 1))
+
+
+class ResNet(nn.Module):
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        self.norm = nn.GroupNorm(8, 64)
+        widths = (64, 128, 256, 512)
+        blocks: list[nn.Module] = []
+        for before, width in zip((64, *widths), widths, strict=False):
+            blocks += [_Block(before, width, 1 if width == 64 else 2), _Block(width, width, 1)]
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(512, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.blocks(F.relu(self.norm(self.stem(x))))
+        return self.head(x.mean((2, 3)))
+
+
+class _Block(nn.Module):
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(before, width, 3, stride, padding=1, bias=False)
+        self.first_norm = nn.GroupNorm(8, width)
+        self.second = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.second_norm = nn.GroupNorm(8, width)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or before != width:
+            self.shortcut = nn.Sequential(nn.Conv2d(before, width, 1, stride, bias=False), nn.GroupNorm(8, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.first_norm(self.first(x)))
+        return F.relu(self.second_norm(self.second(y)) + self.shortcut(x))

@@ -1,0 +1,39 @@
+"""Questions that a client is asked besides training; the answers ride with its update. A method may register its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from polytempo.core.registry import Registry
+from polytempo.learn.scoring import Scorer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a client can answer from: its local training data, the model it got and the model it made."""
+
+    scorer: Scorer
+    x: Tensor
+    y: Tensor
+    """Labels of ``rows``."""
+    rows: np.ndarray
+    received: Tensor
+    trained: Tensor
+
+
+Question = Callable[[Asked], Any]
+questions: Registry[Question] = Registry("question")
+
+
+def question(name: str) -> Callable[[Question], Question]:
+    return lambda answer: questions.add(name, answer)
+
+
+@question("loss-statistics")
+def loss_statistics(asked: Asked) -> dict[str, float]:
+    """Mean and mean square of the received model's loss on the client's training data (Lai et al., 2021: Oort)."""
+    losses = asked.scorer.losses(asked.received, asked.x, asked.y, asked.rows)
+    return {"mean": float(losses.mean()), "mean_square": float(losses.square().mean())}

@@ -1,0 +1,64 @@
+"""Forward passes without training: accuracy and loss per sample. One pass per model, however many clients share it."""
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from polytempo.learn.eager import Loss
+from polytempo.learn.flat import live_in_vector
+
+Metric = Callable[[Tensor, Tensor], Tensor]
+CHUNK = 1000
+"""Rows per forward pass. Fixed, so that a score never depends on who is scored beside whom."""
+
+
+def correct(outputs: Tensor, y: Tensor) -> Tensor:
+    """1 where the largest output is the label, else 0."""
+    return (outputs.argmax(1) == y).float()
+
+
+class Scorer:
+    """Scores flat vectors on rows of a data set; may be called from several threads at once."""
+
+    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy, metric: Metric = correct) -> None:
+        self._module = module
+        self._loss = loss
+        self._metric = metric
+        self._bench = threading.local()
+
+    def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray) -> Tensor:
+        """The model's outputs for these rows."""
+        module, vector = self._workbench()
+        vector.copy_(weights)
+        with torch.inference_mode():
+            chunks = [module(x[torch.from_numpy(rows[i : i + CHUNK])]) for i in range(0, len(rows), CHUNK)]
+        return torch.cat(chunks)
+
+    def metric(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> np.ndarray:
+        """The metric of each row, for accuracy 0 or 1; ``y`` holds the labels of these rows."""
+        return self._metric(self.outputs(weights, x, rows), y).numpy()
+
+    def losses(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> Tensor:
+        """The loss of each row."""
+        outputs = self.outputs(weights, x, rows)
+        if self._loss is F.cross_entropy:
+            return F.cross_entropy(outputs, y, reduction="none")
+        return torch.stack([self._loss(outputs[i : i + 1], y[i : i + 1]) for i in range(len(rows))])
+
+    def _workbench(self) -> tuple[nn.Module, Tensor]:
+        if not hasattr(self._bench, "module"):
+            torch.set_num_threads(1)
+            self._bench.module = copy.deepcopy(self._module).eval().requires_grad_(False)
+            self._bench.vector = live_in_vector(self._bench.module)
+        return self._bench.module, self._bench.vector
+
+
+def mean_per_part(values: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Means over consecutive parts of the given sizes (each at least 1)."""
+    ends = np.cumsum(sizes)
+    return np.add.reduceat(values.astype(np.float64), ends - sizes) / sizes

@@ -1,0 +1,71 @@
+"""One client's whole local training as data: what an engine is given."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from polytempo.core.orders import Objective, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Before step ``at_step`` the weights are replaced (or, with ``rebase``, replaced and the client's own progress
+    since its start or last refresh added); the optimiser's state stays."""
+
+    at_step: int
+    weights: Tensor
+    rebase: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The rows of every step: step k uses ``rows[offsets[k]:offsets[k+1]]``. Batches may have different sizes."""
+
+    rows: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Train ``len(batches)`` steps from ``start``. The same task always gives the same bits."""
+
+    start: Tensor
+    x: Tensor
+    """Features of the whole data set; ``batches`` picks rows."""
+    y: Tensor
+    """Labels of the whole data set, int64."""
+    batches: Batches
+    work: Work
+    lr: float
+    """The work's learning rate, its schedule resolved."""
+    objective: Objective = field(default_factory=Objective)
+    mask: Tensor | None = None
+    """Boolean, as long as the vector: coordinates outside keep their start value."""
+    refreshes: tuple[Refresh, ...] = ()
+    """In order of ``at_step``."""
+    seed: int = 0
+    """For what a model draws while training (dropout)."""
+
+
+class Engine(Protocol):
+    """Runs tasks. ``train`` may be called from several threads at once and holds no lock while it computes."""
+
+    def train(self, task: Task) -> Tensor:
+        """The trained flat vector, a new one."""
+
+
+def make_batches(rows: np.ndarray, batch_size: int, steps: int, rng: np.random.Generator) -> Batches:
+    """Batches of ``steps`` steps over the client's rows: a new permutation each epoch, the last batch of an epoch as
+    large as what is left."""
+    per_epoch = -(-len(rows) // batch_size)
+    epochs = -(-steps // per_epoch)
+    order = np.concatenate([rng.permutation(rows) for _ in range(epochs)]) if epochs else rows[:0]
+    within = np.minimum(np.arange(1, per_epoch + 1) * batch_size, len(rows))
+    ends = (np.arange(epochs)[:, None] * len(rows) + within).reshape(-1)[:steps]
+    offsets = np.concatenate([[0], ends]).astype(np.int64)
+    return Batches(np.ascontiguousarray(order[: offsets[-1]], dtype=np.int64), offsets)

@@ -1,0 +1,117 @@
+"""The looks that all figures share, and how a figure becomes a file or a piece of a page."""
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from polytempo.core.errors import UserError
+
+TEXT, SMALL = 9.0, 7.5  # points
+INK, GRID = "#24292f", "#dfe3e8"
+WIDTH, HEIGHT = 5.0, 3.2  # inches, so that text stays readable on a phone
+
+
+def canvas(height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, Axes]:
+    """An empty figure with one styled pair of axes. No pyplot: figures are plain objects that need no display."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, styled(figure.add_subplot())
+
+
+def styled(axes: Axes) -> Axes:
+    """Light grid behind the data, no box, small type."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GRID)
+    axes.tick_params(colors=INK, labelsize=SMALL, length=0)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def name_axes(axes: Axes, x: str, y: str = "") -> None:
+    """Label the axes, with units."""
+    axes.set_xlabel(x, fontsize=SMALL + 0.5, color=INK)
+    axes.set_ylabel(y, fontsize=SMALL + 0.5, color=INK)
+
+
+def name_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """One named row per method, the first on top."""
+    axes.set_yticks(range(len(labels)), [plain(label) for label in labels], fontsize=SMALL)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+
+
+def legend_above(axes: Axes, handles: Sequence[Artist]) -> None:
+    """A legend over the axes, in as many columns as the labels leave room for, so that it never covers data."""
+    lengths = [len(str(handle.get_label())) + 6 for handle in handles]
+    per_line = 70  # characters of this size across a figure, a key counted as six
+    columns = len(handles) if sum(lengths) <= per_line else max(1, per_line // max(lengths))
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=min(columns, len(handles)),
+        fontsize=SMALL,
+        labelcolor=INK,
+        frameon=False,
+        borderaxespad=0.2,
+        handlelength=1.6,
+        columnspacing=1.2,
+    )
+
+
+def plain(label: str) -> str:
+    """A text that matplotlib must not read as mathematics."""
+    return label.replace("$", r"\$")
+
+
+def evenly(size: int, most: int) -> np.ndarray:
+    """Indices spread evenly over ``range(size)``, first and last among them, at most ``most``."""
+    return np.unique(np.linspace(0, size - 1, min(size, most)).round().astype(int))
+
+
+def row_height(rows: int, per_row: float = 0.42) -> float:
+    """The height in inches of a figure with one row per method."""
+    return 0.9 + per_row * max(rows, 2)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Save in the format that the path's ending names."""
+    formats = figure.canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".").lower() not in formats:
+        raise UserError(f"cannot save a plot as {path.name}: expected one of the endings {', '.join(sorted(formats))}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "polytempo"}):
+        figure.savefig(path, dpi=160)
+
+
+def inline_svg(figure: Figure, name: str) -> str:
+    """The figure as an <svg> element for a page: ids begin with the name, ink and grid take the page's colours, and the
+    same figure always gives the same text."""
+    file = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "polytempo"}):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = _bare_root(svg)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", svg)
+    svg = re.sub(r' (d|x|y|transform)="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found.group()), svg)
+    svg = re.sub(r"[ \n]*\n *", "\n", svg)
+    return svg.replace(INK, "var(--ink)").replace(GRID, "var(--grid)")
+
+
+def _bare_root(svg: str) -> str:
+    """Leave only the viewBox on the root element: the page sets the size, and HTML knows the namespaces."""
+    view = re.search(r'viewBox="[^"]*"', svg)
+    assert view is not None
+    return f"<svg {view.group()}>" + svg[svg.index(">") + 1 :]

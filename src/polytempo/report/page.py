@@ -1,0 +1,244 @@
+"""The report: one HTML file with everything in it, that opens offline and reads well on paper, desk and phone."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from polytempo.report import figures
+from polytempo.report.canvas import inline_svg
+from polytempo.report.methods import Method, as_text, better_off, differing, methods_of, plain_name, settings
+from polytempo.report.run import Run
+from polytempo.report.style import CSS
+from polytempo.report.table import NOTHING, amount, comparison_rows, percent
+
+TIMELINES = 6  # methods that get a timeline of their own
+
+
+def write_report(runs: Sequence[Run], path: Path, title: str) -> Path:
+    """Write the report on some runs to ``path`` and return it. The same runs always give the same bytes."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(runs, title), encoding="utf-8")
+    return path
+
+
+def page(runs: Sequence[Run], title: str) -> str:
+    """The report as HTML text."""
+    methods = methods_of(runs)
+    sections = [
+        _section("What was run", _settings(methods)),
+        _section("Results", _results(runs, methods)),
+        _section("Better off than alone?", _better_off(runs, methods)),
+        _section("Figures", _figures(runs, methods)),
+        _section("Who trained when", _timelines(methods)),
+        _section("Every run", _every_run(methods)),
+    ]
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{CSS}</style>
+</head>
+<body>
+<main>
+<h1>{escape(title)}</h1>
+<p class="lead">{_lead(methods)}</p>
+{"".join(sections)}</main>
+</body>
+</html>
+"""
+
+
+def _section(heading: str, content: str) -> str:
+    return f"<section>\n<h2>{escape(heading)}</h2>\n{content}</section>\n" if content else ""
+
+
+def _lead(methods: list[Method]) -> str:
+    """Which methods, and what of their world all of them share."""
+    of_methods = [settings(method.runs[0]) for method in methods]
+    different = differing(of_methods)
+    shared = [
+        words.format(of_methods[0][key])
+        for key, words in (
+            ("data", "{}"),
+            ("clients", "{} clients"),
+            ("partition", "partition {}"),
+            ("devices", "devices {}"),
+        )
+        if key not in different and of_methods[0].get(key)
+    ]
+    names = ", ".join(method.label for method in methods)
+    return f"<strong>{escape(names)}</strong>{escape(' · '.join(['', *shared]))}"
+
+
+def _results(runs: Sequence[Run], methods: list[Method]) -> str:
+    rows = comparison_rows(runs)
+    titles = list(rows[0].cells)
+    body = [
+        [_named(method), *(_bold(cell.text) if cell.best else escape(cell.text) for cell in row.cells.values())]
+        for method, row in zip(methods, rows, strict=True)
+    ]
+    most = max(len(method.runs) for method in methods)
+    notes = ["Accuracy is the mean over clients of the accuracy on their own test data of the model each is served."]
+    if "own model %" in titles:
+        notes.append("“Own model” is what a client holds right after its last local training.")
+    if most > 1:
+        notes.append(f"Means over up to {most} seeds; ± is the standard deviation between them.")
+    if len(methods) > 1:
+        notes.append("The best of a column is bold.")
+    return _table(["method", *titles], body) + f'<p class="note">{" ".join(notes)}</p>\n'
+
+
+def _better_off(runs: Sequence[Run], methods: list[Method]) -> str:
+    compared = [(method, shares) for method in methods if (shares := better_off(method, runs)) is not None]
+    if not compared:
+        return ""
+    body = [[_named(method), *map(percent, (s.better, s.equal, s.worse))] for method, s in compared]
+    table = _table(["method", "better %", "equal %", "worse %"], body)
+    caption = "The share of clients that gain by taking part: a long coloured bar is good, dark grey is who loses."
+    note = "Every client’s final accuracy against what it reaches alone (Standalone, same data, same seed)."
+    return (
+        f'<div class="figures"><div>{table}<p class="note">{note}</p></div>'
+        + _drawn(figures.better_off_than_alone(runs), "alone", caption)
+        + "</div>\n"
+    )
+
+
+def _figures(runs: Sequence[Run], methods: list[Method]) -> str:
+    several = len(methods) > 1
+    band = " The band spans the seeds." if any(len(method.runs) > 1 for method in methods) else ""
+    fifth = "" if several else " Thin lines: the fifth of the clients with the slowest and the fastest devices."
+    height = " Heights are scaled row by row." if several else ""
+    plots: list[tuple[Callable[[Sequence[Run]], Figure], str, str]] = [
+        (
+            figures.accuracy_over_time,
+            "time",
+            f"Accuracy against virtual time: the sooner a line rises, the less its clients wait.{band}{fifth}",
+        ),
+        (
+            figures.accuracy_over_updates,
+            "updates",
+            f"Accuracy against updates: how much each update is worth, whatever time it took.{band}{fifth}",
+        ),
+        (
+            figures.per_client_spread,
+            "spread",
+            "Clients sorted by final accuracy: the left end shows who is left behind, a flat line treats all alike.",
+        ),
+        (
+            figures.fifths,
+            "fifths",
+            "Slow against fast devices: a gap between the two bars means that slow clients pay for being slow.",
+        ),
+        (
+            figures.staleness,
+            "staleness",
+            f"How old the model was that an update came from: a long tail to the right means old news.{height}",
+        ),
+        (
+            figures.bytes_over_time,
+            "bytes",
+            "Traffic so far, summed over clients: compare the slopes, solid for up and dashed for down.",
+        ),
+    ]
+    if any(run.config.get("target") is not None for run in runs):
+        plots.append(
+            (
+                figures.time_to_target,
+                "target",
+                "Virtual time until the mean accuracy first reached the target: shorter is better.",
+            )
+        )
+    drawn = (_drawn(draw(runs), name, caption) for draw, name, caption in plots)
+    return f'<div class="figures">{"".join(drawn)}</div>\n'
+
+
+def _timelines(methods: list[Method]) -> str:
+    caption = (
+        "one row per client, one bar per update from dispatch to arrival, in alternating shades; gaps are waiting."
+    )
+    drawn = (
+        _drawn(
+            figures.timeline(method.runs[0], method.colour),
+            f"timeline{i}",
+            f"{method.label}, seed {method.runs[0].seed}: {caption}",
+            wide=True,
+        )
+        for i, method in enumerate(methods[:TIMELINES])
+        if method.runs[0].update_log
+    )
+    return "".join(drawn)
+
+
+def _settings(methods: list[Method]) -> str:
+    """What all methods share once, then what is particular to each; a setting in which they differ is highlighted."""
+    of_methods = [settings(method.runs[0]) for method in methods]
+    of_world = [{key: text for key, text in s.items() if not key.startswith("parameters.")} for s in of_methods]
+    different = differing(of_world)
+    shared = "".join(
+        f"<div><dt>{escape(plain_name(key))}</dt><dd>{escape(text)}</dd></div>"
+        for key, text in of_world[0].items()
+        if key not in different and text
+    )
+    body = []
+    for method, mine in zip(methods, of_methods, strict=True):
+        parameters = ", ".join(
+            f"{plain_name(key)} {text or 'none'}" for key, text in mine.items() if key.startswith("parameters.")
+        )
+        seeds = ", ".join(as_text(run.seed) for run in method.runs)
+        values = [f"<mark>{escape(mine.get(key) or 'none')}</mark>" for key in different]
+        body.append([_named(method), escape(seeds), *values, escape(parameters or NOTHING)])
+    table = _table(["method", "seeds", *map(plain_name, different), "parameters"], body, numbers=False)
+    return f'<dl class="settings">{shared}</dl>\n{table}'
+
+
+def _every_run(methods: list[Method]) -> str:
+    titles = ["method", "seed", "accuracy %", "time to target s", "updates", "client steps", "train s", "overhead s"]
+    body = []
+    for method in methods:
+        for run in method.runs:
+            numbers = [
+                percent(run.figure("accuracy")),
+                amount(run.figure("time_to_target")),
+                _whole(run.figure("updates")),
+                _whole(run.figure("client_steps")),
+                amount(run.figure("train_seconds")),
+                amount(run.figure("overhead_seconds")),
+            ]
+            digest = f"<code>{escape(as_text(run.digest)[:12]) or NOTHING}</code>"
+            body.append([_named(method), escape(as_text(run.seed)), *numbers, digest])
+    versions = methods[0].runs[0].config.get("versions") or {}
+    made_with = ", ".join(f"{name} {as_text(version)}" for name, version in versions.items())
+    note = f'<p class="note">Made with {escape(made_with)}.</p>\n' if made_with else ""
+    return _table([*titles, "digest"], body) + note
+
+
+def _whole(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:,.0f}"
+
+
+def _drawn(figure: Figure, name: str, caption: str, wide: bool = False) -> str:
+    width = ' class="wide"' if wide else ""
+    svg = inline_svg(figure, name).replace("<svg ", f'<svg role="img" aria-label="{escape(caption)}" ', 1)
+    return f'<figure{width}><div class="scroll">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>\n'
+
+
+def _table(titles: Sequence[str], body: Iterable[Sequence[str]], numbers: bool = True) -> str:
+    """A table from titles that are text and cells that are HTML; wider than the screen, it scrolls by itself."""
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    rows = "".join(f"<tr><th>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>\n" for row in body)
+    kind = ' class="numbers"' if numbers else ""
+    return f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n'
+
+
+def _named(method: Method) -> str:
+    return f'<span class="dot" style="background:{method.colour}"></span>{escape(method.label)}'
+
+
+def _bold(text: str) -> str:
+    return f"<strong>{escape(text)}</strong>"

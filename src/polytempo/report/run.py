@@ -1,0 +1,161 @@
+"""A finished run: its settings, its figures, and what happened on the way. Read from a run directory, or built in
+memory by whoever drove it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from polytempo.core.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+
+
+class _Figure(Generic[T]):
+    """An attribute that reads the figure of its own name from the run's result."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: "Run", owner: type | None = None) -> T:
+        return run.result.get(self.name) if run is not None else self  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """One strategy, one seed, from start to end. Every figure of ``result`` is also an attribute (``run.accuracy``);
+    accuracies are shares from 0 to 1, times are virtual seconds unless the name says otherwise, and None stands for a
+    figure that the run does not have (``time_to_target`` when the target was not reached). ``run.updates`` is the
+    number of updates; ``update_log`` has one row for each."""
+
+    config: Row
+    result: Row
+    evaluations: Sequence[Row] = ()
+    update_log: Sequence[Row] = ()
+    marks: Sequence[Row] = ()
+
+    strategy = _Figure[str]()
+    seed = _Figure[int]()
+    accuracy = _Figure[float]()
+    accuracy_trained = _Figure[float | None]()
+    accuracy_std = _Figure[float]()
+    accuracy_slowest_fifth = _Figure[float]()
+    accuracy_fastest_fifth = _Figure[float]()
+    virtual_time = _Figure[float]()
+    time_to_target = _Figure[float | None]()
+    updates = _Figure[int]()
+    client_steps = _Figure[int]()
+    wall_seconds = _Figure[float]()
+    train_seconds = _Figure[float]()
+    overhead_seconds = _Figure[float]()
+    bytes_up = _Figure[int]()
+    bytes_down = _Figure[int]()
+    mean_staleness = _Figure[float | None]()
+    clusters = _Figure[int | None]()
+    ari = _Figure[float | None]()
+    digest = _Figure[str]()
+
+    @classmethod
+    def load(cls, directory: Path | str) -> "Run":
+        """Read a run directory. Only marks.jsonl may be missing."""
+        directory = Path(directory)
+        _must_be_a_run(directory)
+        marks = directory / "marks.jsonl"
+        return cls(
+            config=_read_object(directory / "config.json"),
+            result=_read_object(directory / "result.json"),
+            evaluations=_read_rows(directory / "evaluations.jsonl"),
+            update_log=_read_rows(directory / "updates.jsonl"),
+            marks=_read_rows(marks) if marks.exists() else (),
+        )
+
+    def figure(self, name: str) -> float:
+        """A number of the result, NaN where it is null."""
+        return _number(self.result.get(name))
+
+    def over_evaluations(self, name: str) -> np.ndarray:
+        """One number of every evaluation, in order, NaN where it is null."""
+        return np.array([_number(row.get(name)) for row in self.evaluations])
+
+    def over_updates(self, name: str) -> np.ndarray:
+        """One number of every update, in order of arrival."""
+        return np.array([row[name] for row in self.update_log], dtype=float)
+
+    def final_per_client(self) -> np.ndarray:
+        """The last accuracy of each client's served model, NaN for a client without one."""
+        last = self.evaluations[-1] if self.evaluations else {}
+        return np.array([_number(value) for value in last.get("per_client") or ()])
+
+    def clients(self) -> int:
+        """How many clients there are, also those that never handed in an update."""
+        highest = max((int(row["client"]) for row in self.update_log), default=-1)
+        return max(int(self.config.get("clients") or 0), len(self.final_per_client()), highest + 1)
+
+    def summary(self) -> str:
+        """One readable line: who, how good, how long."""
+        accuracy = f"accuracy {self.figure('accuracy'):.1%}" if self.accuracy is not None else "accuracy unknown"
+        fifth = self.accuracy_slowest_fifth
+        slowest = f" (slowest fifth {fifth:.1%})" if fifth is not None else ""
+        reached = f", target reached at {self.time_to_target:,.1f} s" if self.time_to_target is not None else ""
+        after = f"after {self.updates or 0:,} updates in {self.virtual_time or 0:,.1f} virtual seconds"
+        return f"{self.strategy}, seed {self.seed}: {accuracy}{slowest} {after}{reached}"
+
+    def __repr__(self) -> str:
+        return f"<Run {self.summary()}>"
+
+    def plot(self, path: Path | str | None = None) -> "Figure":
+        """Accuracy against virtual time and updates, staleness, and who trained when; saved if a path is given."""
+        from polytempo.report import canvas, figures  # matplotlib is slow to load, and most runs are never plotted
+
+        figure = figures.overview(self)
+        if path is not None:
+            canvas.save(figure, Path(path))
+        return figure
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _must_be_a_run(directory: Path) -> None:
+    if not directory.is_dir():
+        raise UserError(
+            f"{directory} is not a directory: expected a run directory, as `polytempo run --out DIR` writes it"
+        )
+    needed = ("config.json", "result.json", "evaluations.jsonl", "updates.jsonl")
+    missing = [name for name in needed if not (directory / name).is_file()]
+    if missing == ["result.json"]:
+        raise UserError(f"the run in {directory} has no result.json yet: let it finish, or resume it")
+    if missing:
+        raise UserError(
+            f"{directory} is not a run directory, it has no {', '.join(missing)}: "
+            "give a directory that `polytempo run --out DIR` wrote"
+        )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}): was the file edited or cut short? Run it again") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} holds a {type(value).__name__}, expected one JSON object: run it again")
+    return value
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            raise UserError(f"{path}, line {number}, is not valid JSON: was it cut short? Resume the run") from None
+    return rows

@@ -1,0 +1,185 @@
+"""The comparison of methods as a table: for the terminal, for Markdown, and for the HTML page."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import rich
+import rich.box
+from rich.table import Table
+from rich.text import Text
+
+from polytempo.report.methods import Method, better_off, has_target, mean, methods_of
+from polytempo.report.run import Run
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is shown, the number behind it (NaN for none), and whether it is the best of its column."""
+
+    text: str
+    value: float = math.nan
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One method; its cells by column title, the same titles in every row."""
+
+    method: str
+    cells: dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: str
+    cell: Callable[[Method, Sequence[Run]], Cell]
+    best: Literal["highest", "lowest", None] = None
+
+
+def comparison_rows(runs: Sequence[Run]) -> list[ComparisonRow]:
+    """One row per method, means over its seeds. A column that nobody has a figure for is left out, so is the time to
+    target when no run had a target."""
+    methods = methods_of(runs)
+    columns: dict[str, list[Cell]] = {}
+    for column in _COLUMNS:
+        cells = [column.cell(method, runs) for method in methods]
+        if any(cell.text != NOTHING for cell in cells):
+            columns[column.title] = _with_best(cells, column.best)
+    return [
+        ComparisonRow(method.label, {title: cells[i] for title, cells in columns.items()})
+        for i, method in enumerate(methods)
+    ]
+
+
+def rich_table(runs: Sequence[Run], width: int | None = None) -> Table:
+    """For the terminal. Methods are rows where that fits the width (the terminal's by default), else columns."""
+    rows = comparison_rows(runs)
+    console = rich.get_console()
+    width = console.width if width is None else width
+    wide = _methods_as_rows(rows)
+    fits = console.measure(wide, options=console.options.update(max_width=10_000)).maximum <= width
+    return wide if fits else _methods_as_columns(rows)
+
+
+def markdown_table(runs: Sequence[Run]) -> str:
+    """For documents: a Markdown table with the best of each column in bold, ending in a line break."""
+    rows = comparison_rows(runs)
+    titles = list(rows[0].cells)
+    lines = [["method", *titles], ["---", *("---:" for _ in titles)]]
+    for row in rows:
+        cells = [f"**{cell.text}**" if cell.best else cell.text for cell in row.cells.values()]
+        lines.append([row.method.replace("|", "\\|"), *cells])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def amount(value: float) -> str:
+    """A number as short as it stays useful: three digits that count, thousands with commas."""
+    if math.isnan(value):
+        return NOTHING
+    decimals = 0 if value == 0 else min(max(2 - math.floor(math.log10(abs(value))), 0), 3)
+    return f"{value:,.{decimals}f}"
+
+
+def percent(value: float) -> str:
+    """A share of one as a percentage with one decimal, without the sign."""
+    return NOTHING if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def _methods_as_rows(rows: list[ComparisonRow]) -> Table:
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method", no_wrap=True, vertical="bottom")
+    for title in rows[0].cells:
+        table.add_column("\n".join(_two_lines(title)), justify="right", no_wrap=True, vertical="bottom")
+    for row in rows:
+        table.add_row(Text(row.method), *(_styled(cell) for cell in row.cells.values()))
+    return table
+
+
+def _methods_as_columns(rows: list[ComparisonRow]) -> Table:
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    for row in rows:
+        table.add_column(Text(row.method), justify="right")
+    for title in rows[0].cells:
+        table.add_row(title, *(_styled(row.cells[title]) for row in rows))
+    return table
+
+
+def _styled(cell: Cell) -> Text:
+    return Text(cell.text, style="bold" if cell.best else "")
+
+
+def _two_lines(title: str) -> tuple[str, str]:
+    """Break a title between words where the longer line is shortest."""
+    words = title.split()
+    breaks = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words) + 1)]
+    return min(breaks, key=lambda lines: max(map(len, lines)))
+
+
+def _with_best(cells: list[Cell], best: Literal["highest", "lowest", None]) -> list[Cell]:
+    values = [cell.value for cell in cells if not math.isnan(cell.value)]
+    if best is None or len(cells) < 2 or not values:
+        return cells
+    winner = max(values) if best == "highest" else min(values)
+    return [Cell(cell.text, cell.value, math.isclose(cell.value, winner)) for cell in cells]
+
+
+def _accuracy(method: Method, runs: Sequence[Run]) -> Cell:
+    values = method.figures("accuracy")
+    text = percent(mean(values))
+    if np.count_nonzero(~np.isnan(values)) > 1:
+        text += f" ± {percent(float(np.nanstd(values, ddof=1)))}"
+    return Cell(text, mean(values))
+
+
+def _share(name: str) -> Callable[[Method, Sequence[Run]], Cell]:
+    return lambda method, runs: Cell(percent(method.mean(name)), method.mean(name))
+
+
+def _amount(name: str, unit: float = 1.0) -> Callable[[Method, Sequence[Run]], Cell]:
+    return lambda method, runs: Cell(amount(method.mean(name) / unit), method.mean(name) / unit)
+
+
+def _count(name: str) -> Callable[[Method, Sequence[Run]], Cell]:
+    def cell(method: Method, runs: Sequence[Run]) -> Cell:
+        value = method.mean(name)
+        return Cell(NOTHING if math.isnan(value) else f"{value:,.0f}", value)
+
+    return cell
+
+
+def _time_to_target(method: Method, runs: Sequence[Run]) -> Cell:
+    """The mean over the seeds that reached it. Only a method that reached it with every seed can be the best."""
+    values = method.figures("time_to_target")
+    reached = int(np.count_nonzero(~np.isnan(values)))
+    if not reached:
+        return Cell("not reached" if has_target(method) else NOTHING)
+    if reached < len(values):
+        return Cell(f"{amount(mean(values))} ({reached} of {len(values)})")
+    return Cell(amount(mean(values)), mean(values))
+
+
+def _better_off(method: Method, runs: Sequence[Run]) -> Cell:
+    shares = better_off(method, runs)
+    return Cell(percent(shares.better), shares.better) if shares else Cell(NOTHING)
+
+
+_COLUMNS = (
+    _Column("accuracy %", _accuracy, best="highest"),
+    _Column("own model %", _share("accuracy_trained"), best="highest"),
+    _Column("slowest fifth %", _share("accuracy_slowest_fifth"), best="highest"),
+    _Column("fastest fifth %", _share("accuracy_fastest_fifth"), best="highest"),
+    _Column("better off than alone %", _better_off, best="highest"),
+    _Column("time to target s", _time_to_target, best="lowest"),
+    _Column("virtual time s", _amount("virtual_time")),
+    _Column("updates", _count("updates")),
+    _Column("staleness", _amount("mean_staleness")),
+    _Column("MB up", _amount("bytes_up", 1e6)),
+    _Column("MB down", _amount("bytes_down", 1e6)),
+    _Column("wall s", _amount("wall_seconds")),
+)

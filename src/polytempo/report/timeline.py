@@ -1,0 +1,115 @@
+"""Who trained when: one row per client, one bar per update from dispatch to arrival."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
+
+from polytempo.report.canvas import INK, SMALL, WIDTH, canvas, evenly, legend_above, name_axes
+from polytempo.report.methods import methods_of
+from polytempo.report.run import Row, Run
+
+ROWS = 40
+DRAWN = 1_500  # bars and marks in one plot; beyond that the eye sees a wall and the file grows
+MARKERS = {"refresh": "v", "report": "D", "left": "x", "joined": ">", "drift": "*", "pull": "."}
+
+
+def timeline(run: Run, colour: str | None = None) -> Figure:
+    """Who trained when in one run: at most 40 clients from the slowest to the fastest, and from the start as far as the
+    bars can still be told apart."""
+    rows = min(run.clients(), ROWS)
+    figure, axes = canvas(height=1.0 + 0.1 * max(rows, 8), width=2 * WIDTH)
+    draw_timeline(axes, run, ROWS, colour)
+    return figure
+
+
+def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = None) -> None:
+    """Draw the timeline of some clients, the slowest on top, with marks for what else happened to them."""
+    colour = colour or methods_of([run])[0].colour
+    chosen = _slowest_to_fastest(run, rows)
+    row_of = {int(client): row for row, client in enumerate(chosen)}
+    client, began, arrived = (run.over_updates(name) for name in ("client", "began", "time"))
+    shown = np.isin(client, chosen)
+    client, began, arrived = client[shown], began[shown], arrived[shown]
+    marks = [mark for mark in run.marks if mark.get("client") is None or int(mark["client"]) in row_of]
+    end = max([float(run.virtual_time or 0.0), *arrived[-1:]])
+    until = _until(np.concatenate([began, [float(mark["time"]) for mark in marks]]), end)
+
+    row = np.array([row_of[int(one)] for one in client], dtype=float)
+    odd = _counted_within(client) % 2 == 1
+    for which, alpha in ((~odd, 0.95), (odd, 0.5)):  # two shades, so that bars that touch can be told apart
+        visible = which & (began < until)
+        _bars(axes, began[visible], np.minimum(arrived[visible], until), row[visible], colour, alpha)
+    _marks(axes, marks, row_of, until)
+
+    axes.set_xlim(0, until or 1.0)
+    axes.set_ylim(len(chosen) - 0.4, -0.6)
+    axes.set_yticks(range(len(chosen)), [str(one) for one in chosen], fontsize=5.5 if len(chosen) > 12 else SMALL)
+    axes.grid(visible=False, axis="y")
+    part = f", the first {until:,.4g} of {end:,.4g}" if until < end else ""
+    name_axes(axes, f"virtual time (s){part}", "client, slowest on top")
+
+
+def _slowest_to_fastest(run: Run, most: int) -> np.ndarray:
+    """Clients by mean seconds per step, slowest first, evenly chosen with both ends; who never handed in counts as
+    slowest."""
+    pace = np.full(run.clients(), np.inf)
+    client = run.over_updates("client").astype(int)
+    if len(client):
+        seconds = np.bincount(client, run.over_updates("time") - run.over_updates("began"), len(pace))
+        steps = np.bincount(client, run.over_updates("steps"), len(pace))
+        pace = np.where(steps > 0, seconds / np.maximum(steps, 1), np.inf)
+    order = np.argsort(-pace, kind="stable")
+    return order[evenly(len(order), most)]
+
+
+def _until(times: np.ndarray, end: float) -> float:
+    return float(np.sort(times)[DRAWN]) if len(times) > DRAWN else end
+
+
+def _counted_within(client: np.ndarray) -> np.ndarray:
+    """For every update, how many its client had before."""
+    order = np.argsort(client, kind="stable")
+    ordered = client[order]
+    first = np.searchsorted(ordered, ordered)
+    count = np.empty(len(client), dtype=int)
+    count[order] = np.arange(len(client)) - first
+    return count
+
+
+def _bars(axes: Axes, start: np.ndarray, end: np.ndarray, row: np.ndarray, colour: str, alpha: float) -> None:
+    """All bars as one path: a collection would write every bar as an element of its own."""
+    if not len(start):
+        return
+    top, bottom = row - 0.36, row + 0.36
+    corners = np.stack([start, top, end, top, end, bottom, start, bottom, start, top], axis=1).reshape(-1, 2)
+    codes = [Outline.MOVETO, Outline.LINETO, Outline.LINETO, Outline.LINETO, Outline.CLOSEPOLY] * len(start)
+    axes.add_patch(PathPatch(Outline(corners, codes), facecolor=colour, alpha=alpha, linewidth=0))
+
+
+def _marks(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float) -> None:
+    keys = []
+    for kind, marker in MARKERS.items():
+        drawn = [mark for mark in marks if mark["kind"] == kind and mark["time"] <= until]
+        if not drawn:
+            continue
+        style: dict[str, Any] = {
+            "linestyle": "",
+            "marker": marker,
+            "markersize": 3.5,
+            "color": INK,
+            "markeredgewidth": 0.8,
+        }
+        own = [mark for mark in drawn if mark.get("client") is not None]
+        axes.plot([mark["time"] for mark in own], [row_of[int(mark["client"])] for mark in own], **style)
+        for mark in drawn:
+            if mark.get("client") is None:  # it happened to everybody
+                axes.axvline(mark["time"], color=INK, linewidth=0.6, dashes=(2, 2))
+        keys.append(Line2D([], [], label=kind, **style))
+    if keys:
+        legend_above(axes, keys)

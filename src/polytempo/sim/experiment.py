@@ -1,0 +1,102 @@
+"""An experiment: everything that decides a run, as validated data. The command line, experiment files and the Python
+API all make one of these."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from polytempo.core.errors import UserError
+from polytempo.core.orders import Work
+from polytempo.core.registry import unknown
+from polytempo.core.schedules import parse_rate
+from polytempo.world.drift import Drift
+
+
+class Experiment(BaseModel):
+    """One run of one strategy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    strategy: str = Field(description="name of the method, or the import path of your own")
+    parameters: dict[str, Any] = Field({}, description="the strategy's own parameters")
+    data: str = Field("digits", description="name of a data set, a file, a folder or an import path")
+    data_dir: Path | None = Field(None, description="where data sets lie")
+    clients: int | None = Field(None, ge=1, description="number of clients (default 20, or as many as the data names)")
+    partition: str = Field("groups", description="who gets which samples")
+    test_share: float = Field(0.2, gt=0, lt=1, description="share of each client's samples kept for its own test")
+    min_samples: int = Field(2, ge=2, description="samples that every client must have")
+    drift: tuple[Drift, ...] = Field((), description="changes of clients' data")
+    devices: str = Field("slow:0.3x5", description="how fast everybody is")
+    model: str = Field("mlp", description="name of a model, or the import path of your own")
+    loss: str | None = Field(None, description="import path of a loss (outputs, labels) -> number")
+    metric: str | None = Field(None, description="import path of a metric (outputs, labels) -> number per sample")
+    init: Path | None = Field(None, description="initial weights, a flat float32 .npy")
+    participation: str = Field("all", description="all, k:NUMBER at once, or share:FRACTION per round")
+    updates: int | None = Field(None, ge=1, description="stop after so many updates (default 20 per client)")
+    time: float | None = Field(None, gt=0, description="stop at this virtual time, in seconds")
+    target: float | None = Field(None, gt=0, le=1, description="target accuracy; ends a run without updates and time")
+    patience: int | None = Field(None, ge=1, description="stop after so many evaluations without a better accuracy")
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimiser")
+    lr: float | str = Field(0.05, description="local learning rate, or step:START:FACTOR:ROUNDS, cosine:START:END:ROUNDS")
+    momentum: float = Field(0.0, ge=0, lt=1, description="of local SGD")
+    weight_decay: float = Field(0.0, ge=0, description="of the local optimiser")
+    batch_size: int = Field(10, ge=1, description="samples per local step")
+    epochs: int | None = Field(None, ge=1, description="local epochs per update (default 1)")
+    steps: int | None = Field(None, ge=1, description="local steps per update, instead of epochs")
+    eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
+    seed: int = Field(0, ge=0, description="of everything random")
+    engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
+    workers: int | None = Field(None, ge=1, description="training threads (default: one per core); changes no result")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Experiment":
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("epochs and steps exclude each other: give one")
+        if isinstance(self.lr, float) and self.lr <= 0:
+            raise ValueError("lr must be above 0")
+        parse_rate(self.lr)
+        return self
+
+    def work(self) -> Work:
+        epochs = None if self.steps is not None else self.epochs or 1
+        return Work(
+            self.steps, epochs, self.batch_size, self.optimizer, parse_rate(self.lr), self.momentum, self.weight_decay
+        )
+
+    def worker_count(self) -> int:
+        return self.workers or len(os.sched_getaffinity(0))
+
+    def settings(self) -> dict[str, Any]:
+        """All fields that decide the result, as plain JSON data."""
+        return json.loads(self.model_dump_json(exclude={"workers"}))
+
+
+def make_experiment(**given: Any) -> Experiment:
+    """An experiment from keyword arguments; a wrong name or value is an error in plain words."""
+    for name in given:
+        if name not in Experiment.model_fields:
+            raise UserError(unknown("setting", name, Experiment.model_fields))
+    try:
+        return Experiment(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"Setting {where}: {message}; got {first['input']!r}." if where else f"{message}.") from None
+
+
+def read_experiment(path: Path, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Experiment:
+    """An experiment file: TOML whose keys are the fields of Experiment, with [parameters] and [[drift]] tables. What is
+    given beside it wins."""
+    try:
+        given = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"There is no experiment file {path}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not valid TOML: {error}.") from None
+    return make_experiment(**{**given, **settings, "parameters": {**given.get("parameters", {}), **parameters}})

@@ -1,0 +1,52 @@
+"""What a run records: one row per evaluation, per update, and per other thing worth a mark on the timeline."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FILES = ("evaluations", "updates", "marks")
+
+Row = dict[str, Any]
+
+
+@dataclass
+class History:
+    """Rows in memory and, where the run has a directory, in files that can be cut back to a checkpoint."""
+
+    evaluations: list[Row] = field(default_factory=list)
+    updates: list[Row] = field(default_factory=list)
+    marks: list[Row] = field(default_factory=list)
+    directory: Path | None = None
+    _written: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FILES, 0))
+
+    def mark(self, time: float, kind: str, client: int) -> None:
+        self.marks.append({"time": time, "kind": kind, "client": client})
+
+    def flush(self) -> dict[str, int]:
+        """Write what is new; the number of rows now in each file."""
+        if self.directory is not None:
+            for name in FILES:
+                rows: list[Row] = getattr(self, name)
+                with (self.directory / f"{name}.jsonl").open("a") as file:
+                    file.writelines(json.dumps(row) + "\n" for row in rows[self._written[name] :])
+                self._written[name] = len(rows)
+        return dict(self._written)
+
+    @classmethod
+    def start(cls, directory: Path | None) -> "History":
+        """An empty history, which empties the files that are there."""
+        return cls.resume(directory, dict.fromkeys(FILES, 0))
+
+    @classmethod
+    def resume(cls, directory: Path | None, rows: dict[str, int]) -> "History":
+        """The history as it was when each file had that many rows."""
+        history = cls(directory=directory)
+        if directory is not None:
+            for name in FILES:
+                path = directory / f"{name}.jsonl"
+                lines = path.read_text().splitlines()[: rows[name]] if path.exists() else []
+                getattr(history, name).extend(map(json.loads, lines))
+                path.write_text("".join(line + "\n" for line in lines))
+        history._written = dict(rows)
+        return history

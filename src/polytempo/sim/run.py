@@ -1,0 +1,292 @@
+"""Run an experiment: build the world, simulate, keep a run directory, go on from a checkpoint."""
+
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional as F
+
+from polytempo.core.errors import UserError
+from polytempo.core.registry import from_import_path
+from polytempo.core.state import digest, load, save
+from polytempo.core.streams import stream
+from polytempo.learn.flat import initial_vector
+from polytempo.learn.learner import Learner
+from polytempo.learn.models import Inputs, build_model
+from polytempo.learn.scoring import correct
+from polytempo.sim.experiment import Experiment
+from polytempo.sim.history import History
+from polytempo.sim.simulator import Simulator, Stop
+from polytempo.strategies import Setting, make_strategy
+from polytempo.strategies.parts.participation import parse_quota
+from polytempo.world.data import load_dataset
+from polytempo.world.devices import make_devices
+from polytempo.world.partitions import clients_in, make_federation
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands."""
+
+    updates: int
+    planned: int | None
+    time: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run's settings, figures and history."""
+
+    config: dict[str, Any]
+    result: dict[str, Any]
+    history: History
+
+
+@dataclass
+class _Clock:
+    """Wall time of a run, over interruptions."""
+
+    wall: float = 0.0
+    training: float = 0.0
+    working: float = 0.0
+
+
+def run_experiment(
+    experiment: Experiment,
+    directory: Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint_seconds: float = 30.0,
+    objects: Mapping[str, Any] | None = None,
+) -> Finished:
+    """Simulate to the end. With a directory, leave a run there; a run that was cut off there goes on from its last
+    checkpoint and ends as if nothing had happened."""
+    settings = experiment.settings()
+    config = {**settings, "settings": settings, "versions": _versions()}
+    saved = None if directory is None else _prepare(directory, config)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # bit-identical sums, and the cores belong to the workers
+    try:
+        history = History.start(directory) if saved is None else History.resume(directory, saved["rows"])
+        simulator = _build(experiment, history, objects or {})
+        clock = _Clock()
+        if saved is not None:
+            simulator.load_state(saved["simulator"])
+            clock = _Clock(*saved["clock"])
+        config["parameters"] = {name: _plain(value) for name, value in simulator.strategy.parameters().items()}
+        config["clients"] = len(simulator.federation)
+        _simulate(simulator, clock, directory, progress, checkpoint_seconds)
+    finally:
+        torch.set_num_threads(threads)
+    result = _result(experiment, simulator, clock)
+    if directory is not None:
+        history.flush()
+        _write_json(directory / "config.json", config)
+        _write_json(directory / "result.json", result)
+        _write_models(directory / "models.safetensors", simulator)
+        (directory / CHECKPOINT).unlink(missing_ok=True)
+    return Finished(config, result, history)
+
+
+def is_finished(experiment: Experiment, directory: Path) -> bool:
+    """Does a finished run with these settings lie in the directory?"""
+    if not (directory / "result.json").exists() or (directory / CHECKPOINT).exists():
+        return False
+    _check_same_settings(directory, experiment.settings())
+    return True
+
+
+def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
+    strategy = make_strategy(experiment.strategy, experiment.parameters)
+    quota = parse_quota(experiment.participation)
+    work = experiment.work()
+    dataset = load_dataset(experiment.data, experiment.data_dir)
+    federation = make_federation(
+        dataset,
+        experiment.partition,
+        experiment.clients or clients_in(experiment.partition, dataset) or 20,
+        experiment.seed,
+        experiment.test_share,
+        experiment.min_samples,
+        experiment.drift,
+    )
+    devices = make_devices(experiment.devices, len(federation), experiment.seed)
+    inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
+    module = build_model(experiment.model, inputs, int(stream(experiment.seed, "model").integers(2**31)))
+    loss = F.cross_entropy if experiment.loss is None else from_import_path(experiment.loss, "loss")
+    metric = correct if experiment.metric is None else from_import_path(experiment.metric, "metric")
+    learner = Learner(module, experiment.engine, loss, metric)
+    initial = initial_vector(module) if experiment.init is None else _read_vector(experiment.init, learner.schema.size)
+    stop = _stop(experiment, len(federation))
+    strategy.begin(Setting(initial, learner.schema, work, quota, experiment.seed, stop.updates, objects))
+    eval_every = experiment.eval_every or len(federation)
+    return Simulator(
+        strategy, federation, devices, learner, stop, eval_every, experiment.seed, experiment.worker_count(), history
+    )
+
+
+def _stop(experiment: Experiment, clients: int) -> Stop:
+    bounded = experiment.updates is not None or experiment.time is not None
+    updates = experiment.updates if bounded else (20 if experiment.target is None else 200) * clients
+    return Stop(
+        updates,
+        math.inf if experiment.time is None else experiment.time,
+        experiment.target,
+        at_target=not bounded,
+        patience=experiment.patience,
+    )
+
+
+def _simulate(
+    simulator: Simulator,
+    clock: _Clock,
+    directory: Path | None,
+    progress: Callable[[Progress], None] | None,
+    checkpoint_seconds: float,
+) -> None:
+    """Run, and between events save checkpoints and show progress. Adds the time spent to the clock."""
+    before = _Clock(clock.wall, clock.training, clock.working)
+    began = saved_at = shown_at = time.perf_counter()
+
+    def read_clock() -> None:
+        clock.wall = before.wall + time.perf_counter() - began
+        clock.training = before.training + simulator.pool.spent.training_cpu
+        clock.working = before.working + simulator.pool.spent.working_wall
+
+    def after_event() -> None:
+        nonlocal saved_at, shown_at
+        now = time.perf_counter()
+        if directory is not None and now - saved_at >= checkpoint_seconds:
+            read_clock()
+            rows = simulator.history.flush()
+            state = {"simulator": simulator.save_state(), "rows": rows}
+            save(state | {"clock": (clock.wall, clock.training, clock.working)}, directory / CHECKPOINT)
+            saved_at = time.perf_counter()
+        if progress is not None and now - shown_at >= 0.1:
+            accuracy = simulator.history.evaluations[-1]["accuracy"]
+            progress(Progress(simulator.updates, simulator.stop.updates, simulator.now, accuracy))
+            shown_at = now
+
+    simulator.run(after_event)
+    read_clock()
+
+
+def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict[str, Any]:
+    last = simulator.history.evaluations[-1]
+    staleness = [row["staleness"] for row in simulator.history.updates]
+    figures = ("accuracy", "accuracy_trained", "accuracy_std", "accuracy_slowest_fifth", "accuracy_fastest_fifth")
+    return {
+        "strategy": experiment.strategy,
+        "seed": experiment.seed,
+        **{name: last[name] for name in figures},
+        "virtual_time": simulator.now,
+        "time_to_target": simulator.time_to_target,
+        "updates": simulator.updates,
+        "client_steps": simulator.client_steps,
+        "wall_seconds": clock.wall,
+        "train_seconds": clock.training,
+        "overhead_seconds": max(clock.wall - clock.working, 0.0),
+        "bytes_up": simulator.bytes_up,
+        "bytes_down": simulator.bytes_down,
+        "mean_staleness": float(np.mean(staleness)) if staleness else 0.0,
+        "clusters": last["clusters"],
+        "ari": last["ari"],
+        "digest": digest(
+            simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates
+        ),
+    }
+
+
+def _prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
+    """Make the run's directory; the checkpoint to go on from, if a run with these settings was cut off there."""
+    path = directory / "config.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            if any(directory.iterdir()):
+                raise UserError(f"{directory} is not empty and holds no run. Choose another directory (--out).")
+            _write_json(path, config)
+    except OSError as error:
+        raise UserError(f"Cannot write the run to {directory}: {error.strerror}. Choose another --out.") from None
+    known = _check_same_settings(directory, config["settings"])
+    if not (directory / CHECKPOINT).exists():
+        return None
+    if known["versions"] != config["versions"]:
+        raise UserError(
+            f"The run in {directory} was begun with other package versions or another CPU and cannot be continued "
+            "bit for bit. Choose another --out, or delete it to begin anew."
+        )
+    saved: dict[str, Any] = load(directory / CHECKPOINT)
+    return saved
+
+
+def _check_same_settings(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    known: dict[str, Any] = json.loads((directory / "config.json").read_text())
+    for name, value in settings.items():
+        if known["settings"].get(name) != value:
+            raise UserError(
+                f"{directory} holds another run ({name} is {known['settings'].get(name)!r} there, {value!r} here). "
+                "Choose another --out, or delete it."
+            )
+    return known
+
+
+def _read_vector(path: Path, size: int) -> Tensor:
+    try:
+        vector = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"Initial weights {path} cannot be read as .npy: {error}.") from None
+    if vector.shape != (size,) or not np.isfinite(vector).all():
+        raise UserError(f"Initial weights {path}: expected {size} finite numbers in one row, got shape {vector.shape}.")
+    return torch.from_numpy(vector.astype(np.float32))
+
+
+def _write_models(path: Path, simulator: Simulator) -> None:
+    """Every distinct model that is served at the end, its tensors named ``NUMBER.NAME``, and ``client_model``: which
+    number each client gets."""
+    served = [simulator.strategy.model_for(client) for client in range(len(simulator.federation))]
+    distinct = {id(weights): weights for weights in served}
+    numbers = {key: number for number, key in enumerate(distinct)}
+    client_model = [numbers[id(weights)] for weights in served]
+    tensors = {
+        f"{numbers[key]}.{name}": tensor.clone()
+        for key, weights in distinct.items()
+        for name, tensor in simulator.learner.schema.views(weights).items()
+    }
+    save_file(tensors | {"client_model": torch.tensor(client_model)}, path)
+
+
+def _write_json(path: Path, value: object) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(value, indent=1) + "\n")
+    temporary.replace(path)
+
+
+def _plain(value: object) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
+
+
+def _versions() -> dict[str, str]:
+    """What a bit-identical repetition needs to be the same."""
+    packages = ("polytempo", "torch", "numpy", "scipy", "numba")
+    return {name: version(name) for name in packages} | {"python": platform.python_version(), "cpu": _cpu()}
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,471 @@
+"""The simulator: a virtual clock, a heap of events, and a strategy that never learns that time is not real.
+
+Virtual time comes from the device model only, never from how long this machine took. Training runs ahead on worker
+threads (``lookahead``); since one client's result never depends on who else is in flight, a run is bit-identical
+whatever the number of workers."""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.core.errors import StrategyError, UserError
+from polytempo.core.events import Update
+from polytempo.core.orders import Order, Orders, Report, Send, SetTimer, Train
+from polytempo.core.state import stateful
+from polytempo.core.streams import stream
+from polytempo.learn.learner import Assignment, Learner, Outcome
+from polytempo.sim.evaluation import score_clients
+from polytempo.sim.history import History
+from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.measures import evaluation_row
+from polytempo.strategies.strategy import Strategy
+from polytempo.world.devices import Devices
+from polytempo.world.federation import ClientData, Federation
+
+
+class Kind(IntEnum):
+    """Kinds of events; at equal times they come in this order (arrivals before timers)."""
+
+    DRIFT = 0
+    JOIN = 1
+    ARRIVAL = 2
+    LOSS = 3
+    DELIVERY = 4
+    WAKE = 5
+    PULL = 6
+    TIMER = 7
+
+
+class Status(IntEnum):
+    """What a client is doing."""
+
+    AWAY = 0
+    BUSY = 1
+    """With something of its own: it will say when it is ready."""
+    READY = 2
+    TRAINING = 3
+
+
+@stateful
+@dataclass
+class Flight:
+    """One client's training between dispatch and arrival."""
+
+    ticket: int
+    order: Train
+    count: int
+    generation: int
+    dispatched: float
+    begins: float
+    """When its first step begins, after the download."""
+    step_seconds: float
+    steps: int
+    upload_bytes: int
+    sends: list[tuple[int, Send]] = field(default_factory=list)
+    lost: bool = False
+    """It will never arrive."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a run ends: whatever comes first. At ``target`` only where ``at_target`` says so."""
+
+    updates: int | None = None
+    time: float = math.inf
+    target: float | None = None
+    at_target: bool = False
+    patience: int | None = None
+    """Evaluations without a better accuracy."""
+
+
+class Simulator:
+    """Drives one strategy over one federation. ``run`` goes on from wherever the state is, so a simulator that was
+    given a saved state ends bit-identical to one that was never stopped."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        federation: Federation,
+        devices: Devices,
+        learner: Learner,
+        stop: Stop,
+        eval_every: int,
+        seed: int,
+        workers: int,
+        history: History,
+    ) -> None:
+        self.strategy, self.federation, self.devices, self.learner = strategy, federation, devices, learner
+        self.stop, self.eval_every, self.seed = stop, eval_every, seed
+        self.history = history
+        self.pool = Lookahead(workers)
+        self._x = torch.from_numpy(federation.dataset.x)
+        self._model_bytes = 4 * learner.schema.size
+
+        n = len(federation)
+        self.now = 0.0
+        self.updates = 0
+        self.client_steps = 0
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self.refused_in_a_row = 0
+        self.time_to_target: float | None = None
+        self._events: list[tuple[float, int, int, int, Any]] = []  # time, kind, number, client, detail
+        self._number = 0
+        self._status = np.zeros(n, np.uint8)
+        self._orders = np.zeros(n, np.int64)  # Train orders so far, per client
+        self._updates_of = np.zeros(n, np.int64)
+        self._generation = np.zeros(n, np.int64)
+        self._flights: dict[int, Flight] = {}
+        self._trained: dict[int, tuple[Tensor, int]] = {}  # own models not yet scored, with their data's generation
+        self._trained_scores = np.full(n, np.nan)
+        self._evaluated_at = -1
+        self._best, self._since_best = -1.0, 0
+        self._finished = False
+
+    # The loop.
+
+    def run(self, after_event: Callable[[], None] = lambda: None) -> None:
+        """Simulate to the end. ``after_event`` is called between events (progress, checkpoints)."""
+        try:
+            if self._evaluated_at < 0:
+                self._begin()
+            else:
+                for client, flight in self._flights.items():
+                    if not flight.lost:
+                        self._submit(client, flight)
+            while not self._finished and self._events and self._events[0][0] <= self.stop.time:
+                self._step()
+                after_event()
+            if not self._finished and math.isfinite(self.stop.time):
+                self.now = self.stop.time
+            if self._evaluated_at != self.updates or not self._finished:
+                self._evaluate()
+            self._finished = True
+        finally:
+            self.pool.close()
+
+    def _begin(self) -> None:
+        self._evaluate()
+        n = len(self.federation)
+        for drift_time, clients in self.federation.drift_times():
+            for client in clients:
+                self._push(drift_time, Kind.DRIFT, client)
+        late = [client for client in range(n) if self.devices.joins_at(client) > 0]
+        for client in late:
+            self._push(self.devices.joins_at(client), Kind.JOIN, client)
+        for client in range(n):
+            self._plan_pull(client)
+        present = np.setdiff1d(np.arange(n), late)
+        for client in present.tolist():
+            self._tell_joined(client)
+        # In random order, so that "at most k at once" begins with a random k.
+        for client in stream(self.seed, "first ready").permutation(present).tolist():
+            self._let_go(client)
+
+    def _step(self) -> None:
+        self.now, kind, _, client, detail = heapq.heappop(self._events)
+        if kind == Kind.ARRIVAL:
+            self._arrive(client, detail)
+        elif kind == Kind.DELIVERY:
+            self._deliver(client, *detail)
+        elif kind == Kind.WAKE:
+            self._ready(client)
+        elif kind == Kind.TIMER:
+            self._carry_out(self.strategy.fired(detail, self.now))
+        elif kind == Kind.JOIN:
+            self._tell_joined(client)
+            self.history.mark(self.now, "joined", client)
+            self._let_go(client)
+        elif kind == Kind.LOSS:
+            self._lose(client, detail)
+        elif kind == Kind.PULL:
+            self._pull(client)
+        else:
+            self._generation[client] += 1
+            self.history.mark(self.now, "drift", client)
+        if self.updates >= self._evaluated_at + self.eval_every or self.updates == self.stop.updates:
+            self._evaluate()
+
+    def _ticket(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _push(self, at: float, kind: Kind, client: int, detail: Any = None) -> None:
+        heapq.heappush(self._events, (at, int(kind), self._ticket(), client, detail))
+
+    # Clients come, get ready and go.
+
+    def _tell_joined(self, client: int) -> None:
+        self._status[client] = Status.BUSY
+        self._carry_out(self.strategy.joined(client, self.now))
+
+    def _let_go(self, client: int) -> None:
+        """A client has nothing to do: it thinks, waits until it is available, and then says that it is ready."""
+        self._status[client] = Status.BUSY
+        wake = self.now + self.devices.think_seconds(client, int(self._orders[client]))
+        wake = self.devices.available_from(client, wake)
+        if wake > self.now:
+            self._push(wake, Kind.WAKE, client)
+        else:
+            self._ready(client)
+
+    def _ready(self, client: int) -> None:
+        self._status[client] = Status.READY
+        self._carry_out(self.strategy.ready(client, self.now))
+
+    def _lose(self, client: int, away: float) -> None:
+        """The client is gone, with what it was training."""
+        self._flights.pop(client)
+        self._leave(client, away)
+
+    def _leave(self, client: int, away: float) -> None:
+        self._status[client] = Status.AWAY
+        self.history.mark(self.now, "left", client)
+        self._carry_out(self.strategy.left(client, self.now))
+        self._push(self.now + away, Kind.JOIN, client)
+
+    def _pull(self, client: int) -> None:
+        self._plan_pull(client)
+        if self._status[client] != Status.AWAY:
+            self.history.mark(self.now, "pull", client)
+            self._carry_out(self.strategy.pulled(client, self.now))
+
+    def _plan_pull(self, client: int) -> None:
+        period = self.devices.pull_every(client)
+        if period is not None:
+            self._push(self.now + period, Kind.PULL, client)
+
+    # Orders.
+
+    def _carry_out(self, orders: Orders) -> None:
+        for order in orders or ():
+            self._obey(order)
+
+    def _obey(self, order: Order) -> None:
+        if isinstance(order, SetTimer):
+            self._push(max(order.at, self.now), Kind.TIMER, -1, order.key)
+            return
+        if not 0 <= order.client < len(self.federation):
+            raise StrategyError(f"{order!r} is for a client that does not exist")
+        if isinstance(order, Train):
+            self._dispatch(order)
+        elif isinstance(order, Send):
+            self._send(order, self._model_bytes)
+        else:
+            self._send(order, 0)
+
+    def _dispatch(self, order: Train) -> None:
+        client = order.client
+        if self._status[client] != Status.READY:
+            doing = Status(self._status[client]).name.lower()
+            raise StrategyError(f"client {client} was ordered to train while it is {doing}: it has not said ready")
+        count = int(self._orders[client])
+        generation = int(self._generation[client])
+        self._orders[client] += 1
+        models = 1 if order.candidates is None else len(order.candidates.models)
+        begins = self.now + self.devices.down_seconds(client, models * self._model_bytes)
+        self.bytes_down += models * self._model_bytes
+        density = 1.0 if order.mask is None else float(order.mask.float().mean())
+        upload = self.learner.mask_of(order)
+        flight = Flight(
+            self._ticket(),
+            order,
+            count,
+            generation,
+            self.now,
+            begins,
+            self.devices.step_seconds(client, count) * density,
+            order.work.steps_for(self.federation.samples(client, generation)),
+            self._model_bytes if upload is None else 4 * int(upload.sum()),
+        )
+        self._status[client] = Status.TRAINING
+        self._flights[client] = flight
+        arrives = self._arrival(flight)
+        lost = self.devices.dropout(client, count)
+        if lost is not None:
+            share, away = lost
+            flight.lost = True
+            self._push(self.now + share * (arrives - self.now), Kind.LOSS, client, away)
+            return
+        self._push(arrives, Kind.ARRIVAL, client, flight.ticket)
+        self._submit(client, flight)
+
+    def _arrival(self, flight: Flight) -> float:
+        client = flight.order.client
+        ends = self.devices.finish(client, flight.begins, flight.steps, flight.step_seconds)
+        return ends + self.devices.up_seconds(client, flight.upload_bytes)
+
+    def _send(self, order: Send | Report, nbytes: int) -> None:
+        """Messages reach a client in whatever it was doing when they were sent; if it has gone on, they are void."""
+        self.bytes_down += nbytes
+        flight = self._flights.get(order.client)
+        if flight is not None:
+            at = self.now + self.devices.down_seconds(order.client, nbytes)
+            self._push(at, Kind.DELIVERY, order.client, (flight.ticket, order))
+
+    def _deliver(self, client: int, ticket: int, order: Send | Report) -> None:
+        flight = self._flights.get(client)
+        if flight is None or flight.ticket != ticket or flight.lost:
+            return
+        done = self.devices.steps_done(client, flight.begins, self.now, flight.step_seconds)
+        if done >= flight.steps:
+            return  # already uploading
+        self.pool.cancel(ticket)
+        if isinstance(order, Send):
+            self.history.mark(self.now, "refresh", client)
+            flight.sends.append((done, order))
+        else:
+            self.history.mark(self.now, "report", client)
+            flight.steps, flight.ticket = done, self._ticket()
+            arrives = self.now + self.devices.up_seconds(client, flight.upload_bytes)
+            self._push(arrives, Kind.ARRIVAL, client, flight.ticket)
+        self._submit(client, flight)
+
+    def _submit(self, client: int, flight: Flight) -> None:
+        data = self.federation.client(client, flight.generation)
+        assignment = Assignment(
+            flight.order,
+            self._x,
+            torch.from_numpy(data.y),
+            data.train,
+            flight.steps,
+            flight.count,
+            self.seed,
+            tuple(flight.sends),
+        )
+        self.pool.submit(flight.ticket, self._arrival(flight), lambda: self.learner.carry_out(assignment))
+
+    # Updates.
+
+    def _arrive(self, client: int, ticket: int) -> None:
+        flight = self._flights.get(client)
+        if flight is None or flight.ticket != ticket:
+            return  # it was told to report, and did
+        del self._flights[client]
+        outcome: Outcome = self.pool.result(ticket)
+        self.bytes_up += flight.upload_bytes
+        self.client_steps += flight.steps
+        if not outcome.finite:
+            self._refuse(client)
+            return
+        self.refused_in_a_row = 0
+        update = Update(
+            client,
+            outcome.version,
+            outcome.start,
+            outcome.weights,
+            self.federation.samples(client, flight.generation),
+            flight.steps,
+            outcome.chosen,
+            outcome.answers,
+        )
+        self._record(update, flight)
+        self._carry_out(self.strategy.updated(update, self.now))
+        drifts = self.federation.drifts_after_update(client, int(self._updates_of[client]))
+        if drifts:
+            self._generation[client] += drifts
+            self.history.mark(self.now, "drift", client)
+        self._let_go(client)
+
+    def _refuse(self, client: int) -> None:
+        """NaN or Inf never touches the server's state: the client is out, and in again."""
+        self.history.mark(self.now, "refused", client)
+        self.refused_in_a_row += 1
+        if self.refused_in_a_row > 3 * len(self.federation):
+            raise UserError(
+                f"Training diverges: the last {self.refused_in_a_row} updates held NaN or Inf and were refused. "
+                "Lower the learning rate (--lr)."
+            )
+        self._leave(client, 0.0)
+
+    def _record(self, update: Update, flight: Flight) -> None:
+        self.updates += 1
+        self._updates_of[update.client] += 1
+        self.history.updates.append(
+            {
+                "time": self.now,
+                "client": update.client,
+                "began": flight.dispatched,
+                "steps": update.steps,
+                "staleness": self.strategy.tau(update),
+                "version": update.version,
+                "samples": update.samples,
+            }
+        )
+        self._trained[update.client] = (update.weights, flight.generation)
+        if len(self._trained) >= 256:
+            self._score_trained()
+
+    # Evaluation.
+
+    def _evaluate(self) -> None:
+        clients = range(len(self.federation))
+        served = self._scores(clients, self.strategy.model_for, self._data_now)
+        self._score_trained()
+        row = evaluation_row(
+            self.now, self.updates, served, self._trained_scores, self.strategy, self._groups_now(), self.devices
+        )
+        self.history.evaluations.append(row | {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down})
+        self._evaluated_at = self.updates
+        self._judge(row["accuracy"])
+
+    def _judge(self, accuracy: float) -> None:
+        """Is this the end?"""
+        reached = self.stop.target is not None and accuracy >= self.stop.target
+        if reached and self.time_to_target is None:
+            self.time_to_target = self.now
+        better = accuracy > self._best
+        self._best, self._since_best = (accuracy, 0) if better else (self._best, self._since_best + 1)
+        self._finished = (
+            self.updates == self.stop.updates
+            or (reached and self.stop.at_target)
+            or (self.stop.patience is not None and self._since_best >= self.stop.patience)
+        )
+
+    def _score_trained(self) -> None:
+        """Score the own models of the clients that have trained since the last time, and let go of them."""
+        clients = list(self._trained)
+        if clients:
+            self._trained_scores[clients] = self._scores(
+                clients,
+                lambda client: self._trained[client][0],
+                lambda client: self.federation.client(client, self._trained[client][1]),
+            )
+        self._trained = {}
+
+    def _scores(
+        self, clients: Iterable[int], model_for: Callable[[int], Tensor], data_of: Callable[[int], ClientData]
+    ) -> np.ndarray:
+        return score_clients(clients, model_for, data_of, self._x, self.learner.scorer, self.pool)
+
+    def _groups_now(self) -> list[int] | None:
+        """The clients' true groups, which drifts may change."""
+        if self.federation.groups is None:
+            return None
+        return [int(self.federation.group(c, int(g)) or 0) for c, g in enumerate(self._generation)]
+
+    def _data_now(self, client: int) -> ClientData:
+        return self.federation.client(client, int(self._generation[client]))
+
+    # State.
+
+    _plain = (
+        "now updates client_steps bytes_up bytes_down refused_in_a_row time_to_target _events _number _status _orders "
+        "_updates_of _generation _flights _trained _trained_scores _evaluated_at _best _since_best _finished"
+    ).split()
+
+    def save_state(self) -> dict[str, Any]:
+        """Everything that ``run`` goes on from, the strategy's state included."""
+        return {name: getattr(self, name) for name in self._plain} | {"strategy": self.strategy.save_state()}
+
+    def load_state(self, saved: dict[str, Any]) -> None:
+        for name in self._plain:
+            setattr(self, name, saved[name])
+        self.strategy.load_state(saved["strategy"])

@@ -1,0 +1,146 @@
+"""Whom to pick next. Shared by all methods, so that it means the same in simulation and in service."""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+from polytempo.core.errors import UserError
+from polytempo.core.state import stateful
+from polytempo.core.streams import stream
+
+
+@stateful
+@dataclass(frozen=True)
+class Quota:
+    """How many clients train at once (asynchronous methods) or per round (synchronous ones): a number, or a share of
+    the members."""
+
+    count: int | None = None
+    share: float = 1.0
+    choice: Literal["random", "round-robin"] = "random"
+
+    def of(self, members: int) -> int:
+        return ceil(self.share * members - 1e-9) if self.count is None else min(self.count, members)
+
+
+Everyone = Quota()
+
+
+def parse_quota(text: str) -> Quota:
+    """``all``, ``k:10`` (at most 10 at once, chosen at random), ``k:10:round-robin``, ``share:0.1``."""
+    kind, *rest = text.split(":")
+    choice = rest.pop() if len(rest) == 2 else "random"
+    try:
+        if choice not in ("random", "round-robin"):
+            raise ValueError
+        if kind == "all" and not rest:
+            return Quota()
+        if kind == "k" and int(rest[0]) >= 1:
+            return Quota(count=int(rest[0]), choice=choice)  # type: ignore[arg-type]
+        if kind == "share" and 0 < float(rest[0]) <= 1:
+            return Quota(share=float(rest[0]), choice=choice)  # type: ignore[arg-type]
+        raise ValueError
+    except (ValueError, IndexError):
+        raise UserError(
+            f"Participation {text!r} is not understood. Expected all, k:NUMBER or share:FRACTION (0 to 1], "
+            "with :random or :round-robin behind if you like."
+        ) from None
+
+
+@stateful
+class Participation:
+    """Who is a member, who is idle, who is busy; and the choice among the idle. Every operation costs O(1) per client
+    picked, however many clients there are."""
+
+    def __init__(self, quota: Quota, seed: int) -> None:
+        self.quota = quota
+        self.seed = seed
+        self.picks = 0
+        self.members: dict[int, bool] = {}
+        """Client -> is it busy."""
+        self.busy = 0
+        self._idle: list[int] = []
+        self._place: dict[int, int] = {}  # client -> where it stands in _idle
+        self._queue: dict[int, None] = {}  # idle clients in order of readiness, for round-robin
+
+    def join(self, client: int) -> None:
+        self.members[client] = False
+
+    def ready(self, client: int) -> list[int]:
+        """A client is free; whom to start now, asynchronously: up to the quota."""
+        self.rest(client)
+        return self.fill()
+
+    def rest(self, client: int) -> None:
+        """A client is free, and nobody is started."""
+        self._forget(client)
+        self.members[client] = False
+        self._place[client] = len(self._idle)
+        self._idle.append(client)
+        if self.quota.choice == "round-robin":
+            self._queue[client] = None
+
+    def fill(self) -> list[int]:
+        """Start idle clients until as many are busy as the quota allows."""
+        return self._pick(min(self.quota.of(len(self.members)) - self.busy, len(self._idle)))
+
+    def round(self) -> list[int]:
+        """The members of a synchronous round, or nobody while fewer than the quota are idle."""
+        wanted = self.quota.of(len(self.members))
+        return self._pick(wanted) if 0 < wanted <= len(self._idle) else []
+
+    def leave(self, client: int) -> None:
+        """A client is gone."""
+        self._forget(client)
+        self.members.pop(client, None)
+
+    def _forget(self, client: int) -> None:
+        if self.members.get(client):
+            self.busy -= 1
+        if client in self._place:
+            self._take(client)
+
+    def _pick(self, count: int) -> list[int]:
+        picked = []
+        for _ in range(count):
+            if self.quota.choice == "round-robin":
+                client = next(iter(self._queue))
+            elif len(self._idle) == 1:
+                client = self._idle[0]
+            else:
+                rng = stream(self.seed, "participation", self.picks)
+                self.picks += 1
+                client = self._idle[int(rng.integers(len(self._idle)))]
+            self._take(client)
+            self.members[client] = True
+            self.busy += 1
+            picked.append(client)
+        return picked
+
+    def _take(self, client: int) -> None:
+        place, last = self._place.pop(client), self._idle.pop()
+        if last != client:
+            self._idle[place] = last
+            self._place[last] = place
+        self._queue.pop(client, None)
+
+    def save_state(self) -> dict[str, object]:
+        return {
+            "quota": self.quota,
+            "seed": self.seed,
+            "picks": self.picks,
+            "members": self.members,
+            "idle": self._idle,
+            "queue": self._queue,
+        }
+
+    @classmethod
+    def load_state(cls, saved: dict[str, object]) -> "Participation":
+        made = cls(saved["quota"], saved["seed"])  # type: ignore[arg-type]
+        made.picks = saved["picks"]  # type: ignore[assignment]
+        made.members = saved["members"]  # type: ignore[assignment]
+        made.busy = sum(made.members.values())
+        made._idle = saved["idle"]  # type: ignore[assignment]
+        made._place = {client: place for place, client in enumerate(made._idle)}
+        made._queue = saved["queue"]  # type: ignore[assignment]
+        return made

@@ -1,0 +1,192 @@
+"""A strategy is the server's side of a method. It is told what happened and answers with orders; it never waits, reads
+a clock, opens a file or draws from a global random generator. So the same file runs simulated and served."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar, dataclass_transform
+
+import pydantic.dataclasses
+from pydantic import ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from polytempo.core.branch import Branch
+from polytempo.core.errors import UserError
+from polytempo.core.events import Update
+from polytempo.core.orders import Candidates, Objective, Order, Orders, Train, Work
+from polytempo.core.registry import Registry, from_import_path, unknown
+from polytempo.core.vectors import Schema
+from polytempo.strategies.parts.participation import Everyone, Participation, Quota
+
+S = TypeVar("S", bound="Strategy")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a strategy is told before the first event."""
+
+    initial: Tensor
+    schema: Schema
+    work: Work = field(default_factory=Work)
+    participation: Quota = Everyone
+    seed: int = 0
+    planned_updates: int | None = None
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    """What a method needs from the world, by name (for example losses on proxy data). They are not part of its state."""
+
+
+class Strategy:
+    """The base of all methods: one global model, given to whoever's turn it is. A method declares its parameters as
+    fields, makes its state in ``setup``, and overrides the events that it cares about.
+
+    State is every attribute that is not a parameter; it has to be packable (``polytempo.core.state``)."""
+
+    model: Branch
+    setting: Setting
+    participation: Participation
+
+    def begin(self, setting: Setting) -> None:
+        """Called once, before the first event."""
+        self.setting = setting
+        self.participation = Participation(setting.participation, setting.seed)
+        self.model = Branch(setting.initial)
+        self.setup()
+
+    def setup(self) -> None:
+        """Make the method's own state."""
+
+    # Events. Each answers with orders, or with nothing.
+
+    def joined(self, client: int, now: float) -> Orders:
+        """A client takes part from now on (again, if it had left)."""
+        self.participation.join(client)
+        return None
+
+    def ready(self, client: int, now: float) -> Orders:
+        """A client is free and asks for work."""
+        return self._start(self.participation.ready(client), now)
+
+    def updated(self, update: Update, now: float) -> Orders:
+        """A client hands in its result. It says ``ready`` afterwards."""
+        return None
+
+    def pulled(self, client: int, now: float) -> Orders:
+        """A client asks for its model without training. Answer with Send."""
+        return None
+
+    def fired(self, key: str, now: float) -> Orders:
+        """A timer set by SetTimer is due."""
+        return None
+
+    def left(self, client: int, now: float) -> Orders:
+        """A client is gone; what it was training is lost."""
+        self.participation.leave(client)
+        return self._start(self.participation.fill(), now)
+
+    # Questions that a driver asks.
+
+    def model_for(self, client: int) -> Tensor:
+        """What this client would be served now."""
+        return self.model.weights
+
+    def cluster_of(self, client: int) -> int:
+        """Clients with the same number share a model."""
+        return 0
+
+    def tau(self, update: Update) -> int:
+        """The staleness of an update: ``tau_i = t - v_i``."""
+        return self.model.version - update.version
+
+    # For the methods.
+
+    def order_for(self, client: int, now: float) -> Train:
+        """The work of a client whose turn it is."""
+        return self.train(client, self.model)
+
+    def train(
+        self,
+        client: int,
+        branch: Branch,
+        *,
+        steps: int | None = None,
+        objective: Objective | None = None,
+        candidates: Candidates | None = None,
+        questions: tuple[str, ...] = (),
+        mask: Tensor | None = None,
+        trainable: tuple[str, ...] = (),
+    ) -> Train:
+        """Order the run's usual local work, from this branch's current version."""
+        work = self.setting.work if steps is None else replace(self.setting.work, steps=steps)
+        return Train(
+            client,
+            branch.weights,
+            branch.version,
+            work,
+            objective or Objective(),
+            candidates,
+            questions,
+            mask,
+            trainable,
+        )
+
+    def _start(self, clients: list[int], now: float) -> Iterator[Order]:
+        for client in clients:
+            yield self.order_for(client, now)
+
+    # State.
+
+    def parameters(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def save_state(self) -> dict[str, Any]:
+        """Everything that is not a parameter, as packable data."""
+        kept = {f.name for f in fields(self)} | {"setting"}  # type: ignore[arg-type]
+        return {name: value for name, value in sorted(vars(self).items()) if name not in kept}
+
+    def load_state(self, saved: Mapping[str, Any]) -> None:
+        """Go back to a saved state, after ``begin``."""
+        for name, value in saved.items():
+            setattr(self, name, value)
+
+
+strategies: Registry[type[Strategy]] = Registry("strategy")
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
+def parameters(cls: type[S]) -> type[S]:
+    """Make the annotated fields of a strategy its validated, documented parameters."""
+    config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    return pydantic.dataclasses.dataclass(kw_only=True, config=config, eq=False, repr=False)(cls)  # type: ignore[return-value]
+
+
+def strategy(name: str) -> Callable[[type[S]], type[S]]:
+    """Register a method under its name on the command line."""
+
+    @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
+    def register(cls: type[S]) -> type[S]:
+        made = parameters(cls)
+        strategies.add(name, made)
+        return made
+
+    return register
+
+
+def strategy_class(name: str) -> type[Strategy]:
+    """A strategy by registered name or import path."""
+    found: type[Strategy] = from_import_path(name, "strategy") if ":" in name else strategies[name]
+    return found
+
+
+def make_strategy(name: str, given: Mapping[str, Any]) -> Strategy:
+    """A strategy with its parameters checked."""
+    cls: Any = strategy_class(name)
+    known = [f.name for f in fields(cls)]
+    for key in given:
+        if key not in known:
+            raise UserError(unknown(f"parameter of {name}", key, known))
+    try:
+        made: Strategy = cls(**given)
+        return made
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"][:1]))
+        raise UserError(f"Parameter {where} of {name}: {first['msg']}; got {first['input']!r}.") from None

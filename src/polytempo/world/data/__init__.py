@@ -1,0 +1,49 @@
+"""Data sets by name, by path, or from the user's own function."""
+
+from pathlib import Path
+
+from polytempo.core.errors import UserError
+from polytempo.core.registry import unknown
+from polytempo.world.data import agnews, cifar, digits, femnist, idx, motion
+from polytempo.world.data.own import load_callable, load_csv, load_folder, load_npz
+from polytempo.world.data.sources import Source, datasets, default_data_dir, files_wanted
+from polytempo.world.dataset import Dataset
+
+__all__ = ["Source", "datasets", "default_data_dir", "load_dataset"]
+
+for _module in (digits, idx, cifar, femnist, motion, agnews):
+    for _name, _source in _module.SOURCES.items():
+        datasets.add(_name, _source)
+
+
+def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
+    """A known data set from the data directory, or the user's own: the path of an .npz, a .csv or a folder of images,
+    or ``package.module:function``."""
+    if name in datasets:
+        return _load_known(name, data_dir or default_data_dir())
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return load_folder(path)
+    loaders = {".npz": load_npz, ".csv": load_csv}
+    if path.suffix.lower() in loaders:
+        if not path.exists():
+            raise UserError(f"There is no data file {path.absolute()}.")
+        return loaders[path.suffix.lower()](path)
+    if ":" in name:
+        return load_callable(name)
+    raise UserError(
+        unknown("data set", name, datasets) + " Or your own: a path to an .npz, a .csv or a folder of images, "
+        "or package.module:function."
+    )
+
+
+def _load_known(name: str, data_dir: Path) -> Dataset:
+    source = datasets[name]
+    try:
+        return source.load(data_dir.expanduser())
+    except FileNotFoundError as error:
+        get = f"\nOr, with a mirror of the data sets: polytempo data get {name}" if source.downloads else ""
+        raise UserError(
+            f"Data set {name!r} is not there: {error.filename} is missing. Put these files in place, "
+            f"or name another folder with --data-dir or POLYTEMPO_DATA:\n{files_wanted(source, data_dir)}{get}"
+        ) from error

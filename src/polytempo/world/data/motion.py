@@ -1,0 +1,86 @@
+"""Human activity from motion sensors: UCI-HAR (computed features) and HARBox (raw windows), both by user."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from polytempo.world.data.sources import Download, Source, check_labels, joined, reading
+from polytempo.world.dataset import Dataset
+
+UCI_HAR_FEATURES = 561
+UCI_HAR_FOLDERS = ("UCI HAR Dataset", "uci-har", "uci-har/UCI HAR Dataset")
+HARBOX_SHAPE = (100, 10)
+"""A HARBox row: 100 moments of 10 numbers, the first of which is no measurement."""
+
+
+def load_uci_har(data_dir: Path) -> Dataset:
+    """Features as published (already within -1 .. 1); the users are the 30 subjects."""
+    folder = next((data_dir / f for f in UCI_HAR_FOLDERS if (data_dir / f / "train").is_dir()), data_dir / "uci-har")
+    parts = []
+    for part in ("train", "test"):
+        x = _read_table(folder / part / f"X_{part}.txt", UCI_HAR_FEATURES)
+        labels, subjects = folder / part / f"y_{part}.txt", folder / part / f"subject_{part}.txt"
+        y, users = (_read_table(path, 1)[:, 0].astype(np.int64) for path in (labels, subjects))
+        for path, column in ((labels, y), (subjects, users)):
+            with reading(path, f"{len(x):,} numbers, one for each row of X_{part}.txt (labels are 1 .. 6)"):
+                if len(column) != len(x):
+                    raise ValueError(f"it has {len(column):,}")
+                check_labels(y - 1, 6, first=1)
+        parts.append((x, y - 1, users))
+    x, y, subjects_of_rows = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    users = np.unique(subjects_of_rows, return_inverse=True)[1].astype(np.int64)
+    return Dataset("uci-har", x, y, classes=6, train_size=len(parts[0][0]), users=users)
+
+
+def load_harbox(data_dir: Path) -> Dataset:
+    """The measurements of each window as 900 numbers, as recorded. Users are the folders and classes the file names,
+    both sorted. The set has no test part of its own."""
+    root = data_dir / "harbox"
+    paths = sorted(root.glob("*/*_train.txt"))
+    if not paths:
+        raise FileNotFoundError(2, "no such files", str(root / "*/*_train.txt"))
+    users = sorted({path.parent.name for path in paths})
+    classes = sorted({path.name for path in paths})
+    windows = [_read_windows(path) for path in paths]
+    sizes = [len(w) for w in windows]
+    y = np.repeat([classes.index(path.name) for path in paths], sizes)
+    owners = np.repeat([users.index(path.parent.name) for path in paths], sizes)
+    x = joined(windows)
+    return Dataset("harbox", x, y.astype(np.int64), len(classes), len(x), users=owners.astype(np.int64))
+
+
+def _read_windows(path: Path) -> np.ndarray:
+    moments, numbers = HARBOX_SHAPE
+    rows = _read_table(path, moments * numbers).reshape(-1, moments, numbers)
+    return rows[:, :, 1:].reshape(len(rows), moments * (numbers - 1))
+
+
+def _read_table(path: Path, columns: int) -> np.ndarray:
+    """A text file of numbers, separated by spaces or commas."""
+    with reading(path, f"rows of {columns} numbers, separated by spaces or commas"):
+        text = path.read_text().replace(",", " ")
+        if not text.strip():
+            return np.empty((0, columns), np.float32)
+        table = np.loadtxt(io.StringIO(text), np.float32, ndmin=2)
+        if table.shape[1] != columns:
+            raise ValueError(f"its rows have {table.shape[1]} numbers")
+        if not np.isfinite(table).all():
+            raise ValueError(f"row {np.flatnonzero(~np.isfinite(table).all(1))[0] + 1} has a number that is not finite")
+        return table
+
+
+SOURCES = {
+    "uci-har": Source(
+        "10,299 windows of smartphone motion by 30 subjects, 561 features, 6 activities",
+        load_uci_har,
+        tuple(f"uci-har/{part}/{file}_{part}.txt" for part in ("train", "test") for file in ("X", "y", "subject")),
+        (Download("uci-har/UCI HAR Dataset.zip", unpack_to="."),),
+    ),
+    "harbox": Source(
+        "windows of smartphone motion by user, 900 numbers",
+        load_harbox,
+        ("harbox/USER/CLASS_train.txt (a folder per user, in it a file per class)",),
+        (Download("harbox/harbox.zip", unpack_to="."),),
+    ),
+}

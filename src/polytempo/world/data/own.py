@@ -1,0 +1,174 @@
+"""The user's own data: an .npz or .csv file, a folder of images, or a Python function."""
+
+import csv
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polytempo.core.errors import UserError
+from polytempo.core.registry import from_import_path
+from polytempo.world.data.sources import normalised, reading
+from polytempo.world.dataset import Dataset
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+
+
+def from_arrays(
+    name: str,
+    x: Any,
+    y: Any,
+    x_test: Any = None,
+    y_test: Any = None,
+    users: Any = None,
+) -> Dataset:
+    """A data set of arrays. Features become float32; the distinct labels, and the distinct users, are numbered from 0
+    in sorted order."""
+    if (x_test is None) != (y_test is None):
+        raise ValueError("one of x_test and y_test is missing")
+    features, labels = [np.asarray(x)], [np.asarray(y)]
+    if x_test is not None:
+        features, labels = [*features, np.asarray(x_test)], [*labels, np.asarray(y_test)]
+    if len({f.shape[1:] for f in features}) > 1:
+        raise ValueError(f"samples of x are {features[0].shape[1:]}, those of x_test {features[1].shape[1:]}")
+    if features[0].ndim < 2:
+        raise ValueError(f"x has shape {features[0].shape}, not samples x features")
+    all_x = np.concatenate(features, dtype=np.float32, casting="unsafe")
+    all_y = np.concatenate(labels)
+    if all_y.shape != (len(all_x),):
+        raise ValueError(f"x has {len(all_x):,} samples and y has shape {all_y.shape}")
+    if not len(all_x):
+        raise ValueError("there are no samples")
+    if not np.isfinite(all_x).all():
+        raise ValueError("x has values that are not finite")
+    if all_y.dtype.kind == "f" and (all_y != np.round(all_y)).any():
+        raise ValueError("labels are not whole numbers or names")
+    known, numbered = np.unique(all_y, return_inverse=True)
+    return Dataset(
+        name,
+        all_x,
+        numbered.astype(np.int64),
+        classes=len(known),
+        train_size=len(features[0]),
+        users=None if users is None else _numbered_users(np.asarray(users), len(all_x)),
+    )
+
+
+def load_npz(path: Path) -> Dataset:
+    """Arrays x and y, and if there are any x_test, y_test and users (of x, then of x_test)."""
+    expected = "an .npz with x (samples x ...) and y, and optionally x_test and y_test, users"
+    with reading(path, expected), np.load(path, allow_pickle=False) as file:
+        parts = {key: file[key] for key in ("x", "y")}
+        parts |= {key: file[key] for key in ("x_test", "y_test", "users") if key in file}
+        return from_arrays(path.stem, **parts)
+
+
+def load_csv(path: Path) -> Dataset:
+    """Numeric features and a label per row. The first row is a header if one of its cells but the last is no number,
+    or one is called ``label`` or ``y``; the label is the column of that name, otherwise the last."""
+    with reading(path, "comma-separated rows of numeric features and a label"):
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file) if row]
+        if not rows or len(rows[0]) < 2:
+            raise ValueError("there are no rows of at least two columns")
+        column, header = len(rows[0]) - 1, [cell.strip().lower() for cell in rows[0]]
+        named = [i for i, cell in enumerate(header) if cell in ("label", "y")]
+        if named or not all(map(_is_number, header[:-1])):
+            rows = rows[1:]
+            column = named[0] if named else column
+        x = np.empty((len(rows), len(header) - 1), np.float32)
+        labels = []
+        for i, row in enumerate(rows):
+            if len(row) != len(header):
+                raise ValueError(f"data row {i + 1} has {len(row)} columns, the first {len(header)}")
+            labels.append(row.pop(column).strip())
+            try:
+                x[i] = row
+            except ValueError as error:
+                raise ValueError(f"data row {i + 1}: {error}") from None
+        if "" in labels:
+            raise ValueError(f"data row {labels.index('') + 1} has no label")
+        return from_arrays(path.stem, x, _numbers_if_all_are(labels))
+
+
+def load_folder(root: Path) -> Dataset:
+    """Images of one size in ROOT/CLASS/, or in ROOT/train/CLASS/ and ROOT/test/CLASS/; values scaled to -1 .. 1."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UserError(
+            f"Images in {root} need the package pillow, which is missing. Install it: pip install 'polytempo[images]'."
+        ) from None
+    train, test = root / "train", root / "test"
+    own_parts = train.is_dir() and any(path.is_dir() for path in train.iterdir())
+    train_paths = _images_below(train if own_parts else root)
+    test_paths = _images_below(test) if own_parts and test.is_dir() else []
+    paths = train_paths + test_paths
+    if not train_paths:
+        raise UserError(
+            f"{root} holds no images. Expected {root}/CLASS/*.png (or .jpg), or {train}/CLASS and {test}/CLASS."
+        )
+    modes, sizes = [], []
+    for path in paths:
+        with reading(path, "a png or jpg image"), Image.open(path) as image:
+            modes.append(image.mode)
+            sizes.append(image.size)
+    for (_, before), (path, size) in pairwise(zip(paths, sizes, strict=True)):
+        if size != before:
+            raise UserError(
+                f"{path} is {size[0]}x{size[1]}, {paths[0]} {before[0]}x{before[1]}: resize all to one size."
+            )
+    mode = "L" if set(modes) <= {"1", "L"} else "RGB"
+    channels = len(mode)
+    raw = np.empty((len(paths), sizes[0][1], sizes[0][0], channels), np.uint8)
+    for target, path in zip(raw, paths, strict=True):
+        with reading(path, "a png or jpg image"), Image.open(path) as image:
+            target[...] = np.asarray(image.convert(mode)).reshape(target.shape)
+    labels = [path.parent.name for path in paths]
+    known = sorted(set(labels))
+    x = normalised([raw.transpose(0, 3, 1, 2)], (0.5,) * channels, (0.5,) * channels)
+    y = np.array([known.index(label) for label in labels], np.int64)
+    return Dataset(root.resolve().name, x, y, len(known), len(train_paths))
+
+
+def load_callable(import_path: str) -> Dataset:
+    """What ``package.module:function`` or ``file.py:function`` returns: a Dataset, (x, y) or
+    (x, y, x_test, y_test)."""
+    expected = "a function without arguments that returns a Dataset, (x, y) or (x, y, x_test, y_test)"
+    try:
+        made = from_import_path(import_path, "data set")()
+        if isinstance(made, Dataset):
+            return made
+        if not isinstance(made, tuple) or len(made) not in (2, 4):
+            raise TypeError(f"it returned a {type(made).__name__}")
+        return from_arrays(import_path.rpartition(":")[2], *made)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"Data set {import_path!r} failed: {type(error).__name__}: {error}. Expected {expected}."
+        ) from error
+
+
+def _numbered_users(users: np.ndarray, samples: int) -> np.ndarray:
+    if users.shape != (samples,):
+        raise ValueError(f"users has shape {users.shape} for {samples:,} samples (x, then x_test)")
+    return np.unique(users, return_inverse=True)[1].astype(np.int64)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers_if_all_are(labels: list[str]) -> np.ndarray:
+    """So that 10 sorts after 9."""
+    return np.array(labels, np.float64) if all(map(_is_number, labels)) else np.array(labels)
+
+
+def _images_below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*/*") if path.suffix.lower() in IMAGE_SUFFIXES)

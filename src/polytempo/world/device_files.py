@@ -1,0 +1,147 @@
+"""Devices from a TOML file: speeds or device types, network, availability, dropout, late joiners, speed changes."""
+
+import math
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from polytempo.core.streams import stream
+from polytempo.world.devices import Devices, SpeedChange, draw_speeds
+from polytempo.world.tables import Table, Who, apportioned, checked, chosen, read_toml
+
+
+class Network(Table):
+    """Bytes per second from and to a client, and seconds of latency per transfer."""
+
+    up: float = Field(default=math.inf, gt=0)
+    down: float = Field(default=math.inf, gt=0)
+    latency: float = Field(default=0.0, ge=0)
+
+
+class DeviceType(Network):
+    """A kind of device, and the share of the clients that have one."""
+
+    name: str
+    share: float = Field(gt=0)
+    seconds_per_step: float = Field(gt=0)
+    """As a multiple of the file's base."""
+
+
+class Availability(Table):
+    """Mean seconds on and off, both exponential."""
+
+    on: float = Field(gt=0)
+    off: float = Field(gt=0)
+
+
+class Dropout(Table):
+    """The probability that a dispatched training is lost, and the seconds that the client then stays away."""
+
+    probability: float = Field(ge=0, le=1)
+    away: float = Field(default=0.0, ge=0)
+
+
+class Late(Table):
+    """Clients that join at a time, or each at a random time up to ``by``."""
+
+    clients: Who
+    at: float | None = Field(default=None, ge=0)
+    by: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _one_time(self) -> Self:
+        if (self.at is None) == (self.by is None):
+            raise ValueError("late clients need either at (all at this time) or by (at random up to this time)")
+        return self
+
+
+class Change(Table):
+    """From ``at`` on, a step takes these clients ``factor`` times as long."""
+
+    at: float = Field(ge=0)
+    factor: float = Field(gt=0)
+    clients: Who = "all"
+
+
+class DeviceFile(Table):
+    """Everything that a file may say. What it does not say is as for a word of the command line."""
+
+    seconds_per_step: float = Field(default=1.0, gt=0)
+    """Of a client whose relative speed is 1."""
+    speed: str | None = None
+    jitter: float = Field(default=0.05, ge=0)
+    think: float = Field(default=0.0, ge=0)
+    pull_every: float | None = Field(default=None, gt=0)
+    network: Network = Network()
+    availability: Availability | None = None
+    dropout: Dropout | None = None
+    late: tuple[Late, ...] = ()
+    speed_change: tuple[Change, ...] = ()
+    type: tuple[DeviceType, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_source_of_speed(self) -> Self:
+        if self.type and self.speed is not None:
+            raise ValueError("speed and [[type]] both set the clients' speed; keep one of them")
+        if self.type and self.network != Network():
+            raise ValueError("with [[type]], give up, down and latency in each type instead of [network]")
+        if self.type and abs(sum(kind.share for kind in self.type) - 1) > 1e-6:
+            raise ValueError(f"the types' shares sum to {sum(kind.share for kind in self.type):g}, expected 1")
+        return self
+
+
+def devices_from_file(path: Path, clients: int, seed: int) -> Devices:
+    """The devices that a file describes, for this many clients."""
+    file, where = checked(DeviceFile, read_toml(path), str(path)), str(path)
+    speeds, networks = _typed(file, clients, seed) if file.type else _untyped(file, clients, seed)
+    return Devices(
+        seed=seed,
+        seconds_per_step=file.seconds_per_step * speeds,
+        up=np.array([n.up for n in networks]),
+        down=np.array([n.down for n in networks]),
+        latency=np.array([n.latency for n in networks]),
+        joins=_joins(file.late, clients, seed, where),
+        jitter=file.jitter,
+        speed_changes=_speed_changes(file.speed_change, clients, seed, where),
+        on=file.availability.on if file.availability else math.inf,
+        off=file.availability.off if file.availability else 0.0,
+        lost=file.dropout.probability if file.dropout else 0.0,
+        away=file.dropout.away if file.dropout else 0.0,
+        think=file.think,
+        pull_period=file.pull_every,
+    )
+
+
+def _untyped(file: DeviceFile, clients: int, seed: int) -> tuple[np.ndarray, list[Network]]:
+    return draw_speeds(file.speed or "homogeneous", clients, seed), [file.network] * clients
+
+
+def _typed(file: DeviceFile, clients: int, seed: int) -> tuple[np.ndarray, list[Network]]:
+    """Exactly the shares, rounded; which client has which type is drawn."""
+    counts = apportioned(clients, np.array([kind.share for kind in file.type]))
+    numbers = stream(seed, "devices").permutation(np.repeat(np.arange(len(file.type)), counts))
+    kinds: list[Network] = [file.type[number] for number in numbers]
+    return np.array([kind.seconds_per_step for kind in file.type])[numbers], kinds
+
+
+def _joins(late: tuple[Late, ...], clients: int, seed: int, where: str) -> np.ndarray:
+    joins = np.zeros(clients)
+    for number, group in enumerate(late):
+        rng = stream(seed, "late", number)
+        mask = chosen(group.clients, clients, rng, f"{where}: late.{number}")
+        joins[mask] = group.at if group.by is None else rng.uniform(0.0, group.by, int(mask.sum()))
+    return joins
+
+
+def _speed_changes(changes: tuple[Change, ...], clients: int, seed: int, where: str) -> tuple[SpeedChange, ...]:
+    drawn = [
+        SpeedChange(
+            change.at,
+            change.factor,
+            chosen(change.clients, clients, stream(seed, "speed changes", number), f"{where}: speed_change.{number}"),
+        )
+        for number, change in enumerate(changes)
+    ]
+    return tuple(sorted(drawn, key=lambda change: change.at))

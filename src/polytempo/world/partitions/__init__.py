@@ -1,0 +1,166 @@
+"""Partitions: who gets which rows of a data set.
+
+The train and the test part of the data set are pooled and dealt out to the clients; each client then splits its own
+rows at random into train and test. Every row is given out at most once, and never to both train and test.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from polytempo.core.errors import UserError
+from polytempo.core.registry import Registry
+from polytempo.world.dataset import Dataset
+from polytempo.world.drift import Drift, plan_drifts
+from polytempo.world.federation import Federation
+from polytempo.world.partitions import deals, fedcompass, given, rotations
+from polytempo.world.partitions.deals import Deal, Request, split_locally
+
+
+class Partition(NamedTuple):
+    """One way to give rows to clients."""
+
+    form: str
+    """How it is written on the command line."""
+    summary: str
+    parse: Callable[[str], Any]
+    """The parameter from what follows the colon; ValueError if it is malformed."""
+    make: Callable[[Request, Any], Federation]
+    own_clients: Callable[[Dataset, Any], int] | None = None
+    """How many clients there are, where the partition and not the user says it."""
+
+
+def make_federation(
+    dataset: Dataset,
+    partition: str,
+    clients: int,
+    seed: int,
+    test_share: float = 0.2,
+    min_samples: int = 2,
+    drifts: Sequence[Drift] = (),
+) -> Federation:
+    """The clients with their data, for a partition in words such as ``dirichlet:0.1`` (docs/partitions.md)."""
+    if clients < 1:
+        raise UserError(f"There must be at least one client, not {clients}.")
+    if not 0 < test_share < 1:
+        raise UserError(f"The share of local test samples is {test_share:g}; expected a number between 0 and 1.")
+    if min_samples < 2:
+        raise UserError(f"min_samples is {min_samples}; expected at least 2, one to train and one to test.")
+    kind, parameter = _parsed(partition)
+    federation = kind.make(Request(dataset, clients, seed, test_share, min_samples), parameter)
+    if not drifts:
+        return federation
+    ringed = federation.pools is None
+    return replace(federation, drifts=plan_drifts(drifts, clients, dataset.classes, seed, federation.groups, ringed))
+
+
+def clients_in(partition: str, dataset: Dataset) -> int | None:
+    """How many clients a partition has by itself (``natural``, ``file``), or None where the user chooses."""
+    kind, parameter = _parsed(partition)
+    return None if kind.own_clients is None else kind.own_clients(dataset, parameter)
+
+
+def _parsed(partition: str) -> tuple[Partition, Any]:
+    name, _, text = partition.partition(":")
+    kind = partitions[name]
+    try:
+        return kind, kind.parse(text)
+    except ValueError:
+        raise UserError(f"Partition {partition!r} is not understood. Expected {kind.form}: {kind.summary}") from None
+
+
+def _dealt(deal: Callable[[Request, Any], Deal]) -> Callable[[Request, Any], Federation]:
+    """A federation from a function that says who owns each row."""
+
+    def make(request: Request, parameter: Any) -> Federation:
+        needed = request.clients * request.min_samples
+        if len(request.dataset) < needed:
+            raise UserError(
+                f"{request.clients} clients with at least {request.min_samples} samples each need {needed} samples, "
+                f"and {request.dataset.name} has {len(request.dataset)}. Take fewer clients or more data."
+            )
+        return split_locally(request, deal(request, parameter))
+
+    return make
+
+
+def _nothing(text: str) -> None:
+    if text:
+        raise ValueError
+
+
+natural_clients = given.natural_clients
+
+partitions: Registry[Partition] = Registry("partition")
+partitions.add("iid", Partition("iid", "every client gets a random share of equal size.", _nothing, _dealt(deals.iid)))
+partitions.add(
+    "dirichlet",
+    Partition(
+        "dirichlet:0.1",
+        "each label is split over the clients by Dirichlet(a); the smaller a, the more unlike the clients.",
+        deals.parse_dirichlet,
+        _dealt(deals.dirichlet),
+    ),
+)
+partitions.add(
+    "labels",
+    Partition("labels:2", "every client holds exactly c labels.", deals.parse_labels, _dealt(deals.labels)),
+)
+partitions.add(
+    "groups",
+    Partition(
+        "groups, groups:4 or groups:0.2,0.2,0.3,0.3",
+        "groups of clients with labels of their own, Dirichlet(1) inside a group (CASA).",
+        deals.parse_groups,
+        _dealt(deals.groups),
+    ),
+)
+partitions.add(
+    "class",
+    Partition(
+        "class or class:3-5",
+        "every client holds between so many labels, in normal shares (FedCompass).",
+        fedcompass.parse_class,
+        _dealt(fedcompass.class_partition),
+    ),
+)
+partitions.add(
+    "dual-dirichlet",
+    Partition(
+        "dual-dirichlet, dual-dirichlet:A2 or dual-dirichlet:A2,A1",
+        "A1 spreads the clients' sizes (default: their number), A2 their labels (default 0.5) (FedCompass).",
+        fedcompass.parse_dual,
+        _dealt(fedcompass.dual_dirichlet),
+    ),
+)
+partitions.add(
+    "rotations",
+    Partition(
+        "rotations:4",
+        "clusters of rotated images; each client draws its own mixture from their pools (CDFL).",
+        rotations.parse,
+        rotations.make,
+    ),
+)
+partitions.add(
+    "natural",
+    Partition(
+        "natural",
+        "one client per user of the data set, where it names users.",
+        _nothing,
+        _dealt(given.natural),
+        lambda dataset, _: natural_clients(dataset),
+    ),
+)
+partitions.add(
+    "file",
+    Partition(
+        "file:X.npz",
+        "explicit rows: train_idx, train_off, test_idx, test_off.",
+        given.parse_file,
+        given.from_file,
+        lambda _, path: given.file_clients(path),
+    ),
+)
+
+__all__ = ["Partition", "clients_in", "make_federation", "natural_clients", "partitions"]

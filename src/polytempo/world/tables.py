@@ -1,0 +1,73 @@
+"""Tables of TOML files as checked models, and the choice of clients that several tables share."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from polytempo.core.errors import UserError
+
+Who = Literal["all"] | float | tuple[int, ...]
+"""Which clients: all, a share of them chosen at random, or their numbers."""
+
+
+class Table(BaseModel):
+    """A table of a file: unknown keys are errors, values never change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+
+T = TypeVar("T", bound=Table)
+
+
+def checked(kind: type[T], table: Mapping[str, Any], where: str) -> T:
+    """The table as a model. The error names the key, what is wrong with it, and the keys there are."""
+    try:
+        return kind.model_validate(dict(table))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the table"
+        keys = ", ".join(field.alias or name for name, field in kind.model_fields.items())
+        problem = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{where}: {key}: {problem}. Keys: {keys}.") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}. Give the path of an existing TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no valid TOML: {error}.") from None
+
+
+def chosen(who: Who, clients: int, rng: np.random.Generator, where: str) -> np.ndarray:
+    """A mask over the clients. A share picks exactly that share, rounded, and at least one client."""
+    mask = np.zeros(clients, bool)
+    if who == "all":
+        mask[:] = True
+    elif isinstance(who, tuple):
+        wrong = [client for client in who if not 0 <= client < clients]
+        if wrong:
+            raise UserError(f"{where}: there is no client {wrong[0]}. Clients are numbered 0 to {clients - 1}.")
+        mask[list(who)] = True
+    else:
+        share = float(who)
+        if not 0 < share <= 1:
+            raise UserError(
+                f"{where}: a share of {share:g} of the clients. Expected more than 0, at most 1; [3] names client 3."
+            )
+        mask[rng.permutation(clients)[: max(1, round(share * clients))]] = True
+    return mask
+
+
+def apportioned(total: int, shares: np.ndarray) -> np.ndarray:
+    """Whole numbers in proportion to the shares that sum to the total (largest remainders, ties to the first)."""
+    exact = total * shares / shares.sum()
+    counts: np.ndarray = np.floor(exact + 1e-9).astype(np.int64)
+    rest = np.argsort(counts - exact, kind="stable")[: total - counts.sum()]
+    counts[rest] += 1
+    return counts
