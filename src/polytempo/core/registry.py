@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import importlib.util
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,7 +21,7 @@ class Registry(Generic[T]):
         self._things: dict[str, T] = {}
 
     def add(self, name: str, thing: T) -> T:
-        if name in self._things and self._things[name] is not thing:
+        if name in self._things and _origin(self._things[name]) != _origin(thing):
             raise ValueError(f"{self.kind} {name!r} is registered twice")
         self._things[name] = thing
         return thing
@@ -40,6 +41,11 @@ class Registry(Generic[T]):
         return self._things.items()
 
 
+def _origin(thing: object) -> tuple[str, str]:
+    """Where a class or function was written: a file that is loaded again replaces what it registered."""
+    return getattr(thing, "__module__", ""), getattr(thing, "__qualname__", repr(thing))
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The message for a name that is not in the table: the nearest right one, and all of them if they are few."""
     names = list(known)
@@ -55,9 +61,10 @@ def from_import_path(path: str, kind: str) -> Any:
         raise UserError(f"{kind} {path!r} is no import path. Expected package.module:name or file.py:name.")
     try:
         if where.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+            spec = importlib.util.spec_from_file_location(f"polytempo_file_{Path(where).stem}", where)
             assert spec is not None and spec.loader is not None
             module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module  # dataclasses and pydantic look a class's module up
             spec.loader.exec_module(module)
         else:
             module = importlib.import_module(where)

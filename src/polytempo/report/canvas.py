@@ -2,6 +2,7 @@
 
 import io
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from polytempo.core.errors import UserError
 
 TEXT, SMALL = 9.0, 7.5  # points
 INK, GRID = "#24292f", "#dfe3e8"
+LONGEST = 44  # characters in the name of a method
 WIDTH, HEIGHT = 5.0, 3.2  # inches, so that text stays readable on a phone
 
 
@@ -43,7 +45,7 @@ def name_axes(axes: Axes, x: str, y: str = "") -> None:
 
 def name_rows(axes: Axes, labels: Sequence[str]) -> None:
     """One named row per method, the first on top."""
-    axes.set_yticks(range(len(labels)), [plain(label) for label in labels], fontsize=SMALL)
+    axes.set_yticks(range(len(labels)), [textwrap.fill(plain(label), 22) for label in labels], fontsize=SMALL)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -52,7 +54,7 @@ def name_rows(axes: Axes, labels: Sequence[str]) -> None:
 def legend_above(axes: Axes, handles: Sequence[Artist]) -> None:
     """A legend over the axes, in as many columns as the labels leave room for, so that it never covers data."""
     lengths = [len(str(handle.get_label())) + 6 for handle in handles]
-    per_line = 70  # characters of this size across a figure, a key counted as six
+    per_line = 72  # characters of this size across a figure, a key counted as six
     columns = len(handles) if sum(lengths) <= per_line else max(1, per_line // max(lengths))
     axes.legend(
         handles=handles,
@@ -69,8 +71,8 @@ def legend_above(axes: Axes, handles: Sequence[Artist]) -> None:
 
 
 def plain(label: str) -> str:
-    """A text that matplotlib must not read as mathematics."""
-    return label.replace("$", r"\$")
+    """A method's label as a figure can hold it: not too long, and not read as mathematics."""
+    return (label if len(label) <= LONGEST else label[: LONGEST - 1] + "…").replace("$", r"\$")
 
 
 def evenly(size: int, most: int) -> np.ndarray:

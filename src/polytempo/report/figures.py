@@ -269,6 +269,7 @@ def _bar(axes: Axes, at: float, values: np.ndarray, colour: str, alpha: float, n
     end = float(known.max()) if len(known) else 0.0
     if len(known):
         axes.barh(at, known.mean(), height=height, color=colour, alpha=alpha)
+    if len(known) > 1:
         axes.plot([known.min(), known.max()], [at, at], color=INK, linewidth=0.9)
     axes.annotate(
         note,

@@ -12,10 +12,11 @@ from polytempo.report.run import Run
 
 ALONE = "standalone"
 
-# What may differ between two runs of one method: it does not change what the method is.
-NOT_SETTINGS = {"strategy", "seed", "versions", "out", "workers", "quiet", "json"}
+# What may differ between two runs of one method: it does not change what the method is. (``settings`` is what the user
+# gave, before defaults were filled in.)
+NOT_SETTINGS = {"strategy", "seed", "versions", "settings", "out", "workers"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
-WORLD = ("data", "clients", "partition")
+WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
 
 # Okabe and Ito's colours, safe for the colour-blind, without the yellow and black that vanish on paper or screen.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")

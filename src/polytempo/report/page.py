@@ -15,6 +15,7 @@ from polytempo.report.style import CSS
 from polytempo.report.table import NOTHING, amount, comparison_rows, percent
 
 TIMELINES = 6  # methods that get a timeline of their own
+_LONG = ' class="long"'
 
 
 def write_report(runs: Sequence[Run], path: Path, title: str) -> Path:
@@ -160,7 +161,8 @@ def _figures(runs: Sequence[Run], methods: list[Method]) -> str:
 
 def _timelines(methods: list[Method]) -> str:
     caption = (
-        "one row per client, one bar per update from dispatch to arrival, in alternating shades; gaps are waiting."
+        "one row per client, one bar per update from dispatch to arrival, in alternating shades; gaps are waiting, "
+        "or training that the end of the run cut off."
     )
     drawn = (
         _drawn(
@@ -230,7 +232,7 @@ def _drawn(figure: Figure, name: str, caption: str, wide: bool = False) -> str:
 
 def _table(titles: Sequence[str], body: Iterable[Sequence[str]], numbers: bool = True) -> str:
     """A table from titles that are text and cells that are HTML; wider than the screen, it scrolls by itself."""
-    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    head = "".join(f"<th{_LONG if len(title) > 16 else ''}>{escape(title)}</th>" for title in titles)
     rows = "".join(f"<tr><th>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>\n" for row in body)
     kind = ' class="numbers"' if numbers else ""
     return f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n'

@@ -16,13 +16,13 @@ h2 { font-size: 1.15rem; margin: 36px 0 10px; padding-bottom: 4px; border-bottom
 .lead strong { color: var(--ink); }
 .note, figcaption { font-size: .86rem; margin: 8px 0 0; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .88rem; min-width: 100%; }
-th, td { padding: 6px 10px; text-align: left; border-bottom: 1px solid var(--grid); vertical-align: top; }
+table { border-collapse: collapse; font-size: .86rem; min-width: 100%; }
+th, td { padding: 6px 8px; text-align: left; border-bottom: 1px solid var(--grid); vertical-align: top; }
 thead th { font-weight: 600; color: var(--soft); vertical-align: bottom; }
 tbody th { font-weight: 600; white-space: nowrap; position: sticky; left: 0; background: var(--page); }
 .numbers td, .numbers thead th:not(:first-child) { text-align: right; font-variant-numeric: tabular-nums; }
 .numbers td { white-space: nowrap; }
-.numbers thead th { min-width: 5.6em; }
+.numbers thead th.long { min-width: 7em; }
 mark { background: var(--mark); color: inherit; padding: 1px 5px; border-radius: 3px; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
 .settings { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 8px 20px;

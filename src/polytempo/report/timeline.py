@@ -52,7 +52,7 @@ def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = N
     axes.set_yticks(range(len(chosen)), [str(one) for one in chosen], fontsize=5.5 if len(chosen) > 12 else SMALL)
     axes.grid(visible=False, axis="y")
     part = f", the first {until:,.4g} of {end:,.4g}" if until < end else ""
-    name_axes(axes, f"virtual time (s){part}", "client, slowest on top")
+    name_axes(axes, f"virtual time (s){part}", "client, slowest device on top")
 
 
 def _slowest_to_fastest(run: Run, most: int) -> np.ndarray:
@@ -65,7 +65,8 @@ def _slowest_to_fastest(run: Run, most: int) -> np.ndarray:
         steps = np.bincount(client, run.over_updates("steps"), len(pace))
         pace = np.where(steps > 0, seconds / np.maximum(steps, 1), np.inf)
     order = np.argsort(-pace, kind="stable")
-    return order[evenly(len(order), most)]
+    chosen: np.ndarray = order[evenly(len(order), most)]
+    return chosen
 
 
 def _until(times: np.ndarray, end: float) -> float:

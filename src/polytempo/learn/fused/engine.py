@@ -82,4 +82,4 @@ def _options(task: Task) -> np.void:
     momentum = 0.0 if adam else work.momentum
     plain = not adam and not momentum and not work.weight_decay and objective.plain and task.mask is None
     numbers = (task.lr, momentum, work.weight_decay, objective.proximal, objective.cosine, objective.l2)
-    return np.array([(*numbers, adam, plain, task.mask is not None)], OPTIONS)[0]
+    return np.array([(*numbers, adam, plain)], OPTIONS)[0]

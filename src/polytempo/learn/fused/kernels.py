@@ -31,47 +31,51 @@ kernel: Callable[..., Any] = njit(nogil=True, inline="never", error_model="numpy
 
 @kernel
 def add_outer(rows, vectors, c, c0, c_row, alpha, a, a0, a_row, a_step, x, x0, table, spot, shift, count):
-    for i in range(0, rows, TILE_ROWS):
+    tiles = -(-rows // TILE_ROWS)
+    for tile in range(tiles):  # of even size: 6 rows are 3 and 3, not 4 and 2
+        i = tile * rows // tiles
+        height = (tile + 1) * rows // tiles - i
         for v in range(0, vectors, TILE_COLUMNS):
             outer_tile(
-                min(TILE_ROWS, rows - i), min(TILE_COLUMNS, vectors - v), c, c0 + i * c_row + v * LANES, c_row, alpha,
+                height, min(TILE_COLUMNS, vectors - v), c, c0 + i * c_row + v * LANES, c_row, alpha,
                 a, a0 + i * a_row, a_row, a_step, x, x0, table, spot + v, shift, count,
             )  # fmt: skip
 
 
 @kernel
 def add_inner(rows, columns, c, c0, c_row, c_column, alpha, a, a0, a_row, x, x0, table, spot, shift, count):
-    for i in range(0, rows, TILE_ROWS):
-        for t in range(0, columns, TILE_COLUMNS):
+    tiles = -(-rows // TILE_ROWS)
+    across = -(-columns // TILE_COLUMNS)
+    for tile in range(tiles):
+        i = tile * rows // tiles
+        height = (tile + 1) * rows // tiles - i
+        for step in range(across):
+            t = step * columns // across
+            width = (step + 1) * columns // across - t
             inner_tile(
-                min(TILE_ROWS, rows - i), min(TILE_COLUMNS, columns - t), c, c0 + i * c_row + t * c_column, c_row,
-                c_column, alpha, a, a0 + i * a_row, a_row, x, x0, table, spot, shift + t, count,
+                height, width, c, c0 + i * c_row + t * c_column, c_row, c_column, alpha,
+                a, a0 + i * a_row, a_row, x, x0, table, spot, shift + t, count,
             )  # fmt: skip
 
 
 @kernel
 def fill(numbers, begin, count, value):
-    for i in range(begin, begin + count):
-        numbers[i] = value
+    numbers[begin : begin + count] = value
 
 
 @kernel
 def read_batch(s, x, rows, frames):
     """Copy the batch's samples into the first stage's frame."""
-    size = x.shape[1]
     for b in range(len(rows)):
-        sample = x[rows[b]]
         begin = s.frame + b * s.frame_pitch
         if s.border == 0:
-            for i in range(size):
-                frames[begin + i] = sample[i]
-        else:
-            for c in range(s.inputs):
-                for r in range(s.height):
-                    to = begin + c * s.plane + (r + s.border) * s.row + s.border
-                    source = (c * s.height + r) * s.width
-                    for i in range(s.width):
-                        frames[to + i] = sample[source + i]
+            frames[begin : begin + x.shape[1]] = x[rows[b]]
+            continue
+        for c in range(s.inputs):
+            for r in range(s.height):
+                to = begin + c * s.plane + (r + s.border) * s.row + s.border
+                source = (c * s.height + r) * s.width
+                frames[to : to + s.width] = x[rows[b], source : source + s.width]
 
 
 @kernel
@@ -109,9 +113,11 @@ def dense_backward(s, w, into, alpha, frames, deltas, table, batch, wants_input)
         s.filters, vectors, into, s.weights, s.inputs, alpha, deltas, s.next, 1, s.next_pitch,
         frames, s.frame, table, s.spots, s.by_sample, batch,
     )  # fmt: skip
-    for b in range(batch):
-        for o in range(s.filters):
-            into[s.bias + o] += alpha * deltas[s.next + b * s.next_pitch + o]
+    for o in range(s.filters):
+        total = ZERO
+        for b in range(batch):
+            total += deltas[s.next + b * s.next_pitch + o]
+        into[s.bias + o] += alpha * total
 
 
 @kernel
@@ -171,79 +177,86 @@ def convolution_backward(s, w, gradient, frames, deltas, table, batch, unfolded,
 def unfold(s, frames, begin, count, unfolded):
     """One line per kernel element: what it sees at every output position. A vector's last lanes run into the next row,
     which is written after it."""
+    height, width, pitch, row = s.out_height, s.out_width, s.pitch, s.row
     to = 0
     for c in range(s.inputs):
         for i in range(s.kernel):
             for j in range(s.kernel):
                 for b in range(count):
-                    seen = begin + b * s.frame_pitch + c * s.plane + i * s.row + j
+                    seen = begin + b * s.frame_pitch + c * s.plane + i * row + j
                     here = to + b * s.vectors * LANES
-                    for r in range(s.out_height):
-                        for q in range(0, s.out_width, LANES):
+                    for _ in range(height):
+                        for q in range(0, width, LANES):
                             copy_vector(unfolded, here + q, frames, seen + q)
-                        here += s.pitch
-                        seen += s.row
+                        here += pitch
+                        seen += row
                 to += s.line
 
 
 @kernel
 def fold(s, folded, deltas, begin, count):
     """The reverse for one plane: add every kernel element's line to what it saw."""
-    whole = s.out_width // LANES * LANES if s.unfold else s.pitch
+    height, width, pitch, row = s.out_height, s.out_width, s.pitch, s.row
+    whole = width // LANES * LANES if s.unfold else pitch
     for i in range(s.kernel):
         for j in range(s.kernel):
             for b in range(count):
                 here = (i * s.kernel + j) * s.line + b * s.vectors * LANES
-                seen = begin + b * s.frame_pitch + i * s.row + j
-                for r in range(s.out_height):
+                seen = begin + b * s.frame_pitch + i * row + j
+                for _ in range(height):
                     for q in range(0, whole, LANES):
                         add_vector(deltas, seen + q, folded, here + q)
-                    for q in range(whole, s.out_width):
+                    for q in range(whole, width):
                         deltas[seen + q] += folded[here + q]
-                    here += s.pitch
-                    seen += s.row
+                    here += pitch
+                    seen += row
 
 
 @kernel
 def pool(s, out, b, sample, frames, winners):
-    """The largest of 2 x 2 (the first of equals), and which it was."""
-    height, width = s.out_height // 2, s.out_width // 2
+    """The largest of 2 x 2 (the first of equals), and which of the four it was."""
+    height, width, pitch = s.out_height // 2, s.out_width // 2, s.pitch
     floor = ZERO if s.relu else np.float32(-np.inf)
     for o in range(s.filters):
         for r in range(height):
-            line = b * s.vectors * LANES + 2 * r * s.pitch
-            at = o * s.line + line
+            at = o * s.line + b * s.vectors * LANES + 2 * r * pitch
+            upper, lower = out[at : at + pitch], out[at + pitch : at + 2 * pitch]
             to = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
+            largest = frames[to : to + width]
             won = s.winners + ((sample * s.filters + o) * height + r) * width
+            winner = winners[won : won + width]
             for q in range(width):
-                best = out[at + 2 * q]
-                winner = line + 2 * q
-                other = out[at + 2 * q + 1]
-                winner = line + 2 * q + 1 if other > best else winner
+                best, which = upper[2 * q], np.int32(0)
+                other = upper[2 * q + 1]
+                which = np.int32(1) if other > best else which
                 best = other if other > best else best
-                other = out[at + s.pitch + 2 * q]
-                winner = line + s.pitch + 2 * q if other > best else winner
+                other = lower[2 * q]
+                which = np.int32(2) if other > best else which
                 best = other if other > best else best
-                other = out[at + s.pitch + 2 * q + 1]
-                winner = line + s.pitch + 2 * q + 1 if other > best else winner
+                other = lower[2 * q + 1]
+                which = np.int32(3) if other > best else which
                 best = other if other > best else best
-                frames[to + q] = max(best, floor)
-                winners[won + q] = winner
+                largest[q] = best if best > floor else floor
+                winner[q] = which
 
 
 @kernel
 def unpool(s, out, b, sample, frames, deltas, winners, gradient):
-    height, width = s.out_height // 2, s.out_width // 2
+    height, width, pitch = s.out_height // 2, s.out_width // 2, s.pitch
+    floor = ZERO if s.relu else np.float32(-np.inf)
     for o in range(s.filters):
         total = ZERO
         for r in range(height):
+            to = o * s.line + b * s.vectors * LANES + 2 * r * pitch
+            lines = out[to : to + 2 * pitch]
             at = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
+            delta, largest = deltas[at : at + width], frames[at : at + width]
             won = s.winners + ((sample * s.filters + o) * height + r) * width
+            winner = winners[won : won + width]
             for q in range(width):
-                alive = not s.relu or frames[at + q] > ZERO
-                delta = deltas[at + q] if alive else ZERO
-                out[o * s.line + winners[won + q]] = delta
-                total += delta
+                alive = delta[q] if largest[q] > floor else ZERO
+                lines[2 * q + (winner[q] & 1) + (winner[q] >> 1) * pitch] = alive
+                total += alive
         gradient[s.bias + o] += total
 
 
@@ -255,22 +268,21 @@ def pass_on(s, out, b, sample, frames):
         for r in range(s.out_height):
             at = o * s.line + b * s.vectors * LANES + r * s.pitch
             to = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
-            for q in range(s.out_width):
-                frames[to + q] = max(out[at + q], floor)
+            frames[to : to + s.out_width] = np.maximum(out[at : at + s.out_width], floor)
 
 
 @kernel
 def pass_back(s, out, b, sample, frames, deltas, gradient):
+    floor = ZERO if s.relu else np.float32(-np.inf)
     for o in range(s.filters):
         total = ZERO
         for r in range(s.out_height):
             to = o * s.line + b * s.vectors * LANES + r * s.pitch
             at = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
             for q in range(s.out_width):
-                alive = not s.relu or frames[at + q] > ZERO
-                delta = deltas[at + q] if alive else ZERO
-                out[to + q] = delta
-                total += delta
+                alive = deltas[at + q] if frames[at + q] > floor else ZERO
+                out[to + q] = alive
+                total += alive
         gradient[s.bias + o] += total
 
 

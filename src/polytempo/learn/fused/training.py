@@ -24,7 +24,7 @@ from polytempo.learn.fused.vector import LANES
 
 OPTIONS = np.dtype(
     [(name, np.float32) for name in ("lr", "momentum", "weight_decay", "proximal", "cosine", "l2")]
-    + [(name, np.int64) for name in ("adam", "plain", "masked")]
+    + [(name, np.int64) for name in ("adam", "plain")]
 )
 FINISHED = -1
 
@@ -52,28 +52,35 @@ def regularise(gradient, w, anchor, options):
 
 
 @kernel
-def sgd(gradient, w, mask, options):
-    """Leaves momentum times the step in ``gradient``: the next step's gradient is added to it."""
-    for i in range(len(w)):
-        step = gradient[i] + options.weight_decay * w[i]
-        if options.masked and not mask[i]:
-            step = np.float32(0)
-        w[i] -= options.lr * step
-        gradient[i] = options.momentum * step
+def decay_and_mask(gradient, w, mask, options):
+    weight_decay = options.weight_decay
+    if weight_decay != 0:
+        for i in range(len(w)):
+            gradient[i] += weight_decay * w[i]
+    for i in range(len(mask)):  # none without a mask
+        gradient[i] = gradient[i] if mask[i] else np.float32(0)
 
 
 @kernel
-def adam(gradient, w, mask, first_moment, second_moment, step, options):
+def sgd(gradient, w, options):
+    """Leaves momentum times the step in ``gradient``: the next step's gradient is added to it."""
+    lr, momentum = options.lr, options.momentum
+    for i in range(len(w)):
+        step = gradient[i]
+        w[i] -= lr * step
+        gradient[i] = momentum * step
+
+
+@kernel
+def adam(gradient, w, first_moment, second_moment, step, options):
     scale = np.float32(1 / np.sqrt(1 - 0.999 ** (step + 1)))
     rate = np.float32(options.lr / (1 - 0.9 ** (step + 1)))
     for i in range(len(w)):
-        g = gradient[i] + options.weight_decay * w[i]
-        if options.masked and not mask[i]:
-            g = np.float32(0)
-        first_moment[i] += np.float32(0.1) * (g - first_moment[i])
-        second_moment[i] = np.float32(0.999) * second_moment[i] + np.float32(0.001) * g * g
-        w[i] -= rate * first_moment[i] / (np.sqrt(second_moment[i]) * scale + np.float32(1e-8))
-        gradient[i] = np.float32(0)
+        g = gradient[i]
+        first = first_moment[i] + np.float32(0.1) * (g - first_moment[i])
+        second = np.float32(0.999) * second_moment[i] + np.float32(0.001) * g * g
+        w[i] -= rate * (first / (np.sqrt(second) * scale + np.float32(1e-8)))
+        first_moment[i], second_moment[i], gradient[i] = first, second, np.float32(0)
 
 
 @kernel
@@ -115,7 +122,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
         weights = w[:size]
         frames, deltas = np.zeros(scratch[0], np.float32), np.zeros(scratch[0], np.float32)
         unfolded, out = np.zeros(scratch[1], np.float32), np.zeros(scratch[2], np.float32)
-        folded, winners = np.zeros(scratch[3], np.float32), np.zeros(scratch[4], np.int64)
+        folded, winners = np.zeros(scratch[3], np.float32), np.zeros(scratch[4], np.int32)
         gradient = np.zeros(len(w), np.float32)
         moments = np.zeros((2, size if options.adam else 0), np.float32)
         regularised = options.proximal != 0 or options.cosine != 0 or options.l2 != 0
@@ -145,10 +152,11 @@ def _compiled(sources: str) -> Callable[..., Any]:
                 continue
             if regularised:
                 regularise(gradient, weights, anchor, options)
+            decay_and_mask(gradient, weights, mask, options)
             if options.adam:
-                adam(gradient, weights, mask, moments[0], moments[1], step, options)
+                adam(gradient, weights, moments[0], moments[1], step, options)
             else:
-                sgd(gradient, weights, mask, options)
+                sgd(gradient, weights, options)
         return FINISHED
 
     return train

@@ -45,7 +45,7 @@ def _address(name: str, source: Source, data_dir: Path, mirror: str | None) -> s
     if not mirror:
         wanted = "\n".join(f"  MIRROR/{download.path}" for download in source.downloads)
         raise UserError(
-            f"No mirror is set, and there is none by default. Set one with --mirror URL or POLYTEMPO_MIRROR; "
+            "No mirror is set, and there is none by default. Set one with --mirror URL or POLYTEMPO_MIRROR; "
             f"for {name!r} it must offer\n{wanted}\nOr put these files in place by hand:\n"
             + files_wanted(source, data_dir)
         )

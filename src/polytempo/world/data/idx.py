@@ -12,7 +12,7 @@ from polytempo.world.dataset import Dataset
 
 NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
-# Published by the sets' makers, for the original .gz files, in the order of NAMES.
+# As published for the original .gz files, in the order of NAMES.
 MNIST_MD5 = (
     "f68b3c2dcbeaaa9fbdd348bbdeb94873",
     "d53e105ee54ea40749a09fcbcd1e9432",

@@ -1,7 +1,6 @@
 """The user's own data: an .npz or .csv file, a folder of images, or a Python function."""
 
 import csv
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,11 @@ def from_arrays(
         raise ValueError(f"samples of x are {features[0].shape[1:]}, those of x_test {features[1].shape[1:]}")
     if features[0].ndim < 2:
         raise ValueError(f"x has shape {features[0].shape}, not samples x features")
+    for part, part_x, part_y in zip(("", "_test"), features, labels, strict=False):
+        if part_y.shape != (len(part_x),):
+            raise ValueError(f"x{part} has {len(part_x):,} samples and y{part} has shape {part_y.shape}")
     all_x = np.concatenate(features, dtype=np.float32, casting="unsafe")
     all_y = np.concatenate(labels)
-    if all_y.shape != (len(all_x),):
-        raise ValueError(f"x has {len(all_x):,} samples and y has shape {all_y.shape}")
     if not len(all_x):
         raise ValueError("there are no samples")
     if not np.isfinite(all_x).all():
@@ -59,8 +59,9 @@ def load_npz(path: Path) -> Dataset:
     """Arrays x and y, and if there are any x_test, y_test and users (of x, then of x_test)."""
     expected = "an .npz with x (samples x ...) and y, and optionally x_test and y_test, users"
     with reading(path, expected), np.load(path, allow_pickle=False) as file:
-        parts = {key: file[key] for key in ("x", "y")}
-        parts |= {key: file[key] for key in ("x_test", "y_test", "users") if key in file}
+        parts = {key: file[key] for key in ("x", "y", "x_test", "y_test", "users") if key in file}
+        if "x" not in parts or "y" not in parts:
+            raise ValueError(f"it has {', '.join(file) or 'no arrays'}")
         return from_arrays(path.stem, **parts)
 
 
@@ -94,42 +95,20 @@ def load_csv(path: Path) -> Dataset:
 
 def load_folder(root: Path) -> Dataset:
     """Images of one size in ROOT/CLASS/, or in ROOT/train/CLASS/ and ROOT/test/CLASS/; values scaled to -1 .. 1."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise UserError(
-            f"Images in {root} need the package pillow, which is missing. Install it: pip install 'polytempo[images]'."
-        ) from None
     train, test = root / "train", root / "test"
     own_parts = train.is_dir() and any(path.is_dir() for path in train.iterdir())
     train_paths = _images_below(train if own_parts else root)
-    test_paths = _images_below(test) if own_parts and test.is_dir() else []
-    paths = train_paths + test_paths
+    test_paths = _images_below(test) if own_parts else []
     if not train_paths:
         raise UserError(
             f"{root} holds no images. Expected {root}/CLASS/*.png (or .jpg), or {train}/CLASS and {test}/CLASS."
         )
-    modes, sizes = [], []
-    for path in paths:
-        with reading(path, "a png or jpg image"), Image.open(path) as image:
-            modes.append(image.mode)
-            sizes.append(image.size)
-    for (_, before), (path, size) in pairwise(zip(paths, sizes, strict=True)):
-        if size != before:
-            raise UserError(
-                f"{path} is {size[0]}x{size[1]}, {paths[0]} {before[0]}x{before[1]}: resize all to one size."
-            )
-    mode = "L" if set(modes) <= {"1", "L"} else "RGB"
-    channels = len(mode)
-    raw = np.empty((len(paths), sizes[0][1], sizes[0][0], channels), np.uint8)
-    for target, path in zip(raw, paths, strict=True):
-        with reading(path, "a png or jpg image"), Image.open(path) as image:
-            target[...] = np.asarray(image.convert(mode)).reshape(target.shape)
-    labels = [path.parent.name for path in paths]
-    known = sorted(set(labels))
-    x = normalised([raw.transpose(0, 3, 1, 2)], (0.5,) * channels, (0.5,) * channels)
-    y = np.array([known.index(label) for label in labels], np.int64)
-    return Dataset(root.resolve().name, x, y, len(known), len(train_paths))
+    images = _read_images(train_paths + test_paths)
+    channels = images.shape[1]
+    labels = [path.parent.name for path in train_paths + test_paths]
+    known, y = np.unique(labels, return_inverse=True)
+    x = normalised([images], (0.5,) * channels, (0.5,) * channels)
+    return Dataset(root.resolve().name, x, y.astype(np.int64), len(known), len(train_paths))
 
 
 def load_callable(import_path: str) -> Dataset:
@@ -168,6 +147,27 @@ def _is_number(cell: str) -> bool:
 def _numbers_if_all_are(labels: list[str]) -> np.ndarray:
     """So that 10 sorts after 9."""
     return np.array(labels, np.float64) if all(map(_is_number, labels)) else np.array(labels)
+
+
+def _read_images(paths: list[Path]) -> np.ndarray:
+    """Bytes, images x channels x height x width: grey if all images are grey, otherwise red, green and blue."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UserError("Images need the package pillow. Install it: pip install 'polytempo[images]'.") from None
+    modes, sizes = [], []
+    for path in paths:
+        with reading(path, "a png or jpg image"), Image.open(path) as image:  # reads the header only
+            modes.append(image.mode)
+            sizes.append(image.size)
+    (width, height), mode = sizes[0], "L" if set(modes) <= {"1", "L"} else "RGB"
+    images = np.empty((len(paths), height, width, len(mode)), np.uint8)
+    for target, path, size in zip(images, paths, sizes, strict=True):
+        if size != (width, height):
+            raise UserError(f"{path} is {size[0]}x{size[1]}, {paths[0]} {width}x{height}. Bring all to one size.")
+        with reading(path, "a png or jpg image"), Image.open(path) as image:
+            target[...] = np.asarray(image.convert(mode)).reshape(target.shape)
+    return images.transpose(0, 3, 1, 2)
 
 
 def _images_below(folder: Path) -> list[Path]:

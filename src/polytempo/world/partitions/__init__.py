@@ -15,6 +15,7 @@ from polytempo.world.drift import Drift, plan_drifts
 from polytempo.world.federation import Federation
 from polytempo.world.partitions import deals, fedcompass, given, rotations
 from polytempo.world.partitions.deals import Deal, Request, split_locally
+from polytempo.world.partitions.given import natural_clients
 
 
 class Partition(NamedTuple):
@@ -88,8 +89,6 @@ def _nothing(text: str) -> None:
     if text:
         raise ValueError
 
-
-natural_clients = given.natural_clients
 
 partitions: Registry[Partition] = Registry("partition")
 partitions.add("iid", Partition("iid", "every client gets a random share of equal size.", _nothing, _dealt(deals.iid)))

@@ -52,7 +52,7 @@ def make(request: Request, clusters: int) -> Federation:
     images = len(request.dataset)
     most = min(MOST_SAMPLES, images // 4)  # a small data set: no client holds more than a quarter of a cluster
     fewest = max(most // 4, request.min_samples)
-    test_images = max(1, round(images * request.test_share))
+    test_images = min(max(1, round(images * request.test_share)), images - 1)
     if most < fewest:
         raise UserError(
             f"{request.dataset.name} has {images} images; a client draws at most a quarter of them, {most}, fewer than "

@@ -1,0 +1,207 @@
+"""The simulator: determinism, stops, participation, clients that come and go, data that drift."""
+
+import math
+import tracemalloc
+
+import pytest
+import torch
+from building import simulator
+from torch import nn
+
+from polytempo import simulate
+from polytempo.core.errors import UserError
+from polytempo.core.orders import Work
+from polytempo.core.state import digest
+from polytempo.learn.flat import initial_vector
+from polytempo.sim.simulator import Stop
+from polytempo.strategies import make_strategy, strategies
+from polytempo.strategies.fedasync import FedAsync
+from polytempo.strategies.fedavg import FedAvg
+from polytempo.strategies.parts.participation import Quota
+from polytempo.strategies.standalone import Standalone
+from polytempo.world.drift import Drift
+
+
+def fingerprint(sim) -> str:
+    return digest(sim.strategy.save_state(), sim.history.evaluations, sim.history.updates)
+
+
+@pytest.mark.parametrize("name", list(strategies))
+def test_a_run_is_bit_identical_whatever_the_number_of_workers(name):
+    prints = set()
+    for workers in (1, 1, 2, 5):
+        sim = simulator(make_strategy(name, {}), clients=5, devices="slow:0.4x5", workers=workers, stop=Stop(updates=25))
+        sim.run()
+        prints.add(fingerprint(sim))
+    assert len(prints) == 1
+
+
+def test_another_seed_gives_another_run():
+    digests = {simulate("fedasync", clients=5, updates=10, seed=seed).digest for seed in (0, 1)}
+    assert len(digests) == 2
+
+
+def test_virtual_time_comes_from_the_devices_alone():
+    sim = simulator(FedAsync(), clients=1, stop=Stop(updates=3))
+    object.__setattr__(sim.devices, "jitter", 0.0)
+    sim.run()
+    assert [row["time"] for row in sim.history.updates] == [4.0, 8.0, 12.0]
+
+
+def test_a_synchronous_round_waits_for_the_slowest():
+    sim = simulator(FedAvg(), clients=4, devices="slow:0.25x5", stop=Stop(updates=8))
+    object.__setattr__(sim.devices, "jitter", 0.0)
+    sim.run()
+    assert sorted({row["began"] for row in sim.history.updates}) == [0.0, 20.0]
+
+
+def test_an_asynchronous_client_never_waits():
+    sim = simulator(FedAsync(), clients=4, devices="slow:0.25x5", stop=Stop(time=20.0))
+    object.__setattr__(sim.devices, "jitter", 0.0)
+    sim.run()
+    assert sim.updates == 3 * 5 + 1
+    assert sim.now == 20.0
+
+
+def test_at_most_k_train_at_once():
+    sim = simulator(FedAsync(), clients=8, participation=Quota(count=3), stop=Stop(updates=40))
+    sim.run()
+    spans = [(row["began"], row["time"]) for row in sim.history.updates]
+    for moment, _ in spans:
+        assert sum(began <= moment < ended for began, ended in spans) <= 3
+    assert len({row["client"] for row in sim.history.updates}) == 8
+
+
+def test_a_run_stops_at_its_updates():
+    sim = simulator(FedAsync(), stop=Stop(updates=7))
+    sim.run()
+    assert sim.updates == 7
+    assert sim.history.evaluations[-1]["updates"] == 7
+
+
+def test_a_run_stops_at_its_target_and_says_when():
+    sim = simulator(Standalone(), stop=Stop(updates=300, target=0.6, at_target=True))
+    sim.run()
+    assert sim.time_to_target == sim.now
+    assert sim.updates < 300
+
+
+def test_a_run_stops_when_nothing_gets_better():
+    sim = simulator(Standalone(), stop=Stop(patience=3), work=Work(steps=1, epochs=None, lr=1e-9))
+    sim.run()
+    assert len(sim.history.evaluations) == 4
+
+
+def test_a_late_joiner_trains_from_when_it_joins(tmp_path):
+    devices = tmp_path / "devices.toml"
+    devices.write_text("[[late]]\nclients = 0.5\nby = 50.0\n")
+    sim = simulator(FedAsync(), clients=4, devices=str(devices), stop=Stop(time=100.0))
+    sim.run()
+    for client in range(4):
+        first = min(row["began"] for row in sim.history.updates if row["client"] == client)
+        assert first == pytest.approx(sim.devices.joins_at(client))
+    assert sum(sim.devices.joins_at(client) > 0 for client in range(4)) == 2
+
+
+def test_a_lost_training_never_arrives_and_its_client_returns(tmp_path):
+    devices = tmp_path / "devices.toml"
+    devices.write_text("[dropout]\nprobability = 0.4\naway = 10.0\n")
+    for strategy in (FedAsync(), FedAvg()):
+        sim = simulator(strategy, clients=4, devices=str(devices), stop=Stop(updates=40))
+        sim.run()
+        assert sim.updates == 40
+        left = [mark for mark in sim.history.marks if mark["kind"] == "left"]
+        assert left
+        for mark in left:
+            assert not any(
+                row["client"] == mark["client"] and row["began"] < mark["time"] < row["time"]
+                for row in sim.history.updates
+            )
+
+
+def test_clients_that_think_start_when_they_choose(tmp_path):
+    devices = tmp_path / "devices.toml"
+    devices.write_text("think = 20.0\n")
+    sim = simulator(FedAsync(), clients=3, devices=str(devices), stop=Stop(updates=30))
+    sim.run()
+    rows = [row for row in sim.history.updates if row["client"] == 0]
+    pauses = [after["began"] - before["time"] for before, after in zip(rows, rows[1:], strict=False)]
+    assert all(pause > 0 for pause in pauses)
+    assert sum(pauses) / len(pauses) == pytest.approx(20, rel=0.8)
+
+
+def test_a_client_that_is_not_available_does_not_start(tmp_path):
+    devices = tmp_path / "devices.toml"
+    devices.write_text("[availability]\non = 10.0\noff = 30.0\n")
+    sim = simulator(FedAsync(), clients=3, devices=str(devices), stop=Stop(updates=30))
+    sim.run()
+    for row in sim.history.updates:
+        assert sim.devices.available_from(row["client"], row["began"]) == row["began"]
+
+
+def test_the_network_takes_its_time_both_ways(tmp_path):
+    devices = tmp_path / "devices.toml"
+    devices.write_text("jitter = 0.0\n[network]\ndown = 60.0\nup = 30.0\nlatency = 1.0\n")
+    sim = simulator(FedAsync(), clients=1, devices=str(devices), stop=Stop(updates=1))
+    sim.run()
+    model_bytes = 4 * 15
+    assert sim.now == pytest.approx((1 + model_bytes / 60) + 4 + (1 + model_bytes / 30))
+    assert (sim.bytes_down, sim.bytes_up) == (2 * model_bytes, model_bytes)  # one more download has begun
+
+
+def test_a_label_swap_hurts_until_it_is_learned():
+    drifts = (Drift(at=40.0, kind="swap", labels=((0, 1),)),)
+    sim = simulator(Standalone(), clients=3, stop=Stop(time=200.0), drifts=drifts)
+    sim.run()
+    rows = sim.history.evaluations
+    before = max(row["accuracy"] for row in rows if row["time"] < 40)
+    after = min(row["accuracy"] for row in rows if 40 < row["time"] < 60)
+    assert after < before
+    assert rows[-1]["accuracy"] > after
+    assert [mark["kind"] for mark in sim.history.marks] == ["drift"] * 3
+
+
+def test_an_update_with_nan_is_refused_and_a_diverging_run_ends_in_plain_words():
+    sim = simulator(FedAsync(), clients=2, work=Work(steps=2, epochs=None, lr=1e38, weight_decay=1e9))
+    with pytest.raises(UserError, match="--lr"):
+        sim.run()
+    assert torch.isfinite(sim.strategy.model.weights).all()
+    assert sim.updates == 0
+
+
+@pytest.mark.parametrize("name", list(strategies))
+def test_one_client_with_one_sample_and_one_epoch_is_enough(name):
+    sim = simulator(make_strategy(name, {}), clients=1, devices="slow:1x5", work=Work(epochs=1), stop=Stop(updates=2))
+    sim.run()
+    assert sim.updates == 2
+
+
+def test_clients_that_share_a_model_are_scored_like_clients_alone():
+    shared = simulator(FedAvg(), clients=6, stop=Stop(updates=6))
+    shared.run()
+    served = shared.history.evaluations[-1]["per_client"]
+    for client in range(6):
+        data = shared.federation.client(client)
+        linear = nn.Linear(4, 3)
+        assert len(initial_vector(linear)) == 15
+        weights = shared.strategy.model_for(client)
+        outputs = torch.from_numpy(shared.federation.dataset.x[data.test]) @ weights[:12].view(3, 4).T + weights[12:]
+        accuracy = (outputs.argmax(1).numpy() == data.y[data.test]).mean()
+        assert served[client] == pytest.approx(accuracy)
+
+
+def test_memory_per_idle_client_stays_small():
+    tracemalloc.start()
+    strategy = FedAsync()
+    few, many = 500, 3_500
+    sizes = []
+    for clients in (few, many):
+        sim = simulator(strategy, clients=clients, participation=Quota(count=1), stop=Stop(updates=3))
+        sim.eval_every = math.inf
+        sim.run()
+        index_list = sum(a.nbytes for a in (sim.federation.train_idx, sim.federation.test_idx))
+        data = sim.federation.dataset.x.nbytes + sim.federation.dataset.y.nbytes
+        sizes.append(tracemalloc.get_traced_memory()[0] - index_list - data)
+        del sim
+    tracemalloc.stop()
+    assert (sizes[1] - sizes[0]) / (many - few) < 2048

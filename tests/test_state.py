@@ -1,0 +1,80 @@
+"""The save/load contract."""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polytempo.core.branch import Branch
+from polytempo.core.state import digest, load, pack, save, stateful, unpack
+
+keys = st.one_of(st.integers(), st.text(), st.booleans(), st.tuples(st.integers(), st.text()))
+plain = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text()),
+    lambda inner: st.one_of(
+        st.lists(inner), st.dictionaries(keys, inner), st.tuples(inner, inner), st.lists(inner).map(deque)
+    ),
+    max_leaves=20,
+)
+
+
+@given(plain)
+def test_plain_data_comes_back_as_it_was(value):
+    back = unpack(*pack(value))
+    assert back == value
+    assert digest(back) == digest(value)
+
+
+@given(plain, plain)
+def test_equal_digests_mean_equal_data(one, other):
+    assert (digest(one) == digest(other)) == (repr(one) == repr(other))
+
+
+def test_tensors_and_objects_that_are_shared_stay_shared(tmp_path):
+    branch, vector = Branch(torch.ones(3)), torch.arange(4.0)
+    save({"a": branch, "b": [branch, vector], "c": vector}, tmp_path / "state")
+    back = load(tmp_path / "state")
+    assert back["a"] is back["b"][0]
+    assert back["c"] is back["b"][1]
+    assert torch.equal(back["a"].weights, torch.ones(3))
+
+
+def test_arrays_of_every_used_type_come_back(tmp_path):
+    arrays = [np.arange(3, dtype=t) for t in (np.uint8, np.int64, np.float32, np.float64)]
+    save(arrays, tmp_path / "state")
+    for one, other in zip(arrays, load(tmp_path / "state"), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_changed_bit_changes_the_digest():
+    one, other = torch.zeros(3), torch.zeros(3)
+    other[1] = 1e-45
+    assert digest(one) != digest(other)
+
+
+def test_a_set_is_refused_because_its_order_would_be_lost():
+    with pytest.raises(TypeError, match="dict"):
+        pack({1, 2})
+
+
+def test_an_unknown_class_is_refused_by_name():
+    class Odd:
+        pass
+
+    with pytest.raises(TypeError, match="Odd"):
+        pack([Odd()])
+
+
+def test_a_stateful_dataclass_is_saved_by_its_fields():
+    @stateful
+    @dataclass
+    class Pair:
+        left: int
+        right: list[int]
+
+    assert unpack(*pack(Pair(1, [2]))) == Pair(1, [2])
