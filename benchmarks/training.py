@@ -56,7 +56,9 @@ def main() -> None:
     arguments.add_argument("--data-dir", type=Path)
     arguments.add_argument("--repeats", type=int, default=7)
     options = arguments.parse_args()
-    print(f"{'model':6} {'workers':7} {'usual/s':>8} {'eager/s':>8} {'fused/s':>8} {'fused:usual':>11} {'bar':>5} {'GEMM limit':>10}")
+    print(
+        f"{'model':6} {'workers':7} {'usual/s':>8} {'eager/s':>8} {'fused/s':>8} {'fused:usual':>11} {'bar':>5} {'GEMM limit':>10}"
+    )
     for case in CASES:
         measure(case, options.data_dir, options.repeats)
 
@@ -88,7 +90,8 @@ def measure(case: Case, data_dir: Path | None, repeats: int) -> None:
     limit = 2 * PRODUCT**3 / statistics.median(seconds["gemm"]) / step_flops(module, case.shape)
     for workers, bar in ((1, case.bar), (2, case.bar_two)):
         rates = {
-            way: CLIENTS * case.steps / statistics.median(seconds[f"{way} {workers}"]) for way in ("usual", "eager", "fused")
+            way: CLIENTS * case.steps / statistics.median(seconds[f"{way} {workers}"])
+            for way in ("usual", "eager", "fused")
         }
         pairs = zip(seconds[f"usual {workers}"], seconds[f"fused {workers}"], strict=True)
         ratio = statistics.median(usual / fused for usual, fused in pairs)

@@ -12,8 +12,9 @@ from polytempo.core.orders import Work
 from polytempo.core.vectors import Schema
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
+from polytempo.sim.evaluation import Stop
 from polytempo.sim.history import History
-from polytempo.sim.simulator import Simulator, Stop
+from polytempo.sim.simulator import Simulator
 from polytempo.strategies import Setting, Strategy
 from polytempo.strategies.parts.participation import Everyone, Quota
 from polytempo.world.dataset import Dataset

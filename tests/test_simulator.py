@@ -2,18 +2,19 @@
 
 import math
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 import torch
-from building import simulator
 from torch import nn
 
+from building import simulator
 from polytempo import simulate
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
 from polytempo.core.state import digest
 from polytempo.learn.flat import initial_vector
-from polytempo.sim.simulator import Stop
+from polytempo.sim.evaluation import Stop
 from polytempo.strategies import make_strategy, strategies
 from polytempo.strategies.fedasync import FedAsync
 from polytempo.strategies.fedavg import FedAvg
@@ -30,7 +31,9 @@ def fingerprint(sim) -> str:
 def test_a_run_is_bit_identical_whatever_the_number_of_workers(name):
     prints = set()
     for workers in (1, 1, 2, 5):
-        sim = simulator(make_strategy(name, {}), clients=5, devices="slow:0.4x5", workers=workers, stop=Stop(updates=25))
+        sim = simulator(
+            make_strategy(name, {}), clients=5, devices="slow:0.4x5", workers=workers, stop=Stop(updates=25)
+        )
         sim.run()
         prints.add(fingerprint(sim))
     assert len(prints) == 1
@@ -82,7 +85,7 @@ def test_a_run_stops_at_its_updates():
 def test_a_run_stops_at_its_target_and_says_when():
     sim = simulator(Standalone(), stop=Stop(updates=300, target=0.6, at_target=True))
     sim.run()
-    assert sim.time_to_target == sim.now
+    assert sim.evaluator.time_to_target == sim.now
     assert sim.updates < 300
 
 
@@ -125,7 +128,7 @@ def test_clients_that_think_start_when_they_choose(tmp_path):
     sim = simulator(FedAsync(), clients=3, devices=str(devices), stop=Stop(updates=30))
     sim.run()
     rows = [row for row in sim.history.updates if row["client"] == 0]
-    pauses = [after["began"] - before["time"] for before, after in zip(rows, rows[1:], strict=False)]
+    pauses = [after["began"] - before["time"] for before, after in pairwise(rows)]
     assert all(pause > 0 for pause in pauses)
     assert sum(pauses) / len(pauses) == pytest.approx(20, rel=0.8)
 

@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 import torch
-from building import begun, update, vector
 
+from building import begun, update, vector
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Train

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from building import simulator
 
+from building import simulator
 from polytempo.core.errors import StrategyError
 from polytempo.core.orders import Candidates, Objective, Report, Send, SetTimer, Work
 from polytempo.learn.questions import question
-from polytempo.sim.simulator import Stop
+from polytempo.sim.evaluation import Stop
 from polytempo.strategies.fedasync import FedAsync
 from polytempo.strategies.strategy import Strategy, parameters
 

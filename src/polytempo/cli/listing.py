@@ -1,7 +1,6 @@
 """``polytempo list``: what there is, with one line each."""
 
 from collections.abc import Iterable
-from dataclasses import fields
 
 from rich.table import Table
 
@@ -22,7 +21,7 @@ def _first_sentence(thing: object) -> str:
 
 def _strategies() -> Iterable[tuple[str, str]]:
     for name, cls in sorted(strategies.items()):
-        described = [f"{f.name} = {f.default.default}" for f in fields(cls)]  # type: ignore[arg-type, attr-defined]
+        described = [f"{name} = {default}" for name, default in cls().parameters().items()]
         yield name, _first_sentence(cls) + (f"\n  {', '.join(described)}" if described else "")
 
 

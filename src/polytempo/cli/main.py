@@ -52,7 +52,9 @@ def main() -> None:
 @app.command()
 @with_experiment_options
 def run(
-    strategy: Annotated[str, typer.Argument(help="a strategy's name, your own as file.py:Class, or an experiment.toml")],
+    strategy: Annotated[
+        str, typer.Argument(help="a strategy's name, your own as file.py:Class, or an experiment.toml")
+    ],
     set_: Set = [],  # noqa: B006
     out: Out = None,
     as_json: Json = False,
@@ -91,7 +93,7 @@ def compare(
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
     experiments = comparison(strategies, seeds, parse_assignments(set_), settings)
     out = out or _new_directory("compare")
-    runs = []
+    runs: list[Run] = []
     with progress_bar(quiet) as bar:
         for experiment in experiments:
             label = f"{_label(experiment.strategy)}-seed{experiment.seed}"

@@ -1,4 +1,4 @@
-"""Names for things: strategies, data sets, models, partitions, questions. An unknown name is answered with the nearest one."""
+"""Names for things: strategies, data sets, models, questions. An unknown name is answered with the nearest one."""
 
 import difflib
 import importlib
@@ -62,7 +62,8 @@ def from_import_path(path: str, kind: str) -> Any:
     try:
         if where.endswith(".py"):
             spec = importlib.util.spec_from_file_location(f"polytempo_file_{Path(where).stem}", where)
-            assert spec is not None and spec.loader is not None
+            assert spec is not None
+            assert spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             sys.modules[spec.name] = module  # dataclasses and pydantic look a class's module up
             spec.loader.exec_module(module)

@@ -93,7 +93,9 @@ class _Packer:
             return {"array": self._tensor(value, torch.from_numpy(np.ascontiguousarray(value)))}
         if type(value).__name__ in _classes:
             return self._object(value)
-        hint = "a dict keeps its order, use that" if isinstance(value, set | frozenset) else "declare the class @stateful"
+        hint = (
+            "a dict keeps its order, use that" if isinstance(value, set | frozenset) else "declare the class @stateful"
+        )
         raise TypeError(f"{type(value).__name__} cannot be part of a state: {hint}")
 
     def _tensor(self, owner: object, tensor: Tensor) -> int:

@@ -52,9 +52,7 @@ class Schema:
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """Named views of a flat vector: no copy."""
-        return {
-            name: vector[self.spans[name]].view(shape) for name, shape in zip(self.names, self.shapes, strict=True)
-        }
+        return {name: vector[self.spans[name]].view(shape) for name, shape in zip(self.names, self.shapes, strict=True)}
 
     def layers(self, prefixes: Sequence[str]) -> Tensor:
         """A mask over the flat vector that is true in the tensors whose names start with one of the prefixes."""

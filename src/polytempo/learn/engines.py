@@ -19,7 +19,9 @@ def make_engine(name: str, module: nn.Module, loss: Loss | None = None) -> Engin
     if name == "eager" or (name == "auto" and not _fusible(module, loss)):
         return EagerEngine(module, loss or F.cross_entropy)
     if loss is not None:
-        raise UserError("The fused engine trains with cross-entropy only. For your own loss use --engine eager (or auto).")
+        raise UserError(
+            "The fused engine trains with cross-entropy only. For your own loss use --engine eager (or auto)."
+        )
     from polytempo.learn.fused.engine import FusedEngine  # here, because numba takes a while to import
 
     return FusedEngine(module)

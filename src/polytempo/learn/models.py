@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,12 +34,11 @@ def model(name: str) -> Callable[[Build], Build]:
 def build_model(name: str, inputs: Inputs, seed: int) -> nn.Module:
     """A fresh model with the initial weights of this seed: a registered name, or the import path of a function of
     ``Inputs`` or of an ``nn.Module`` class without arguments."""
-    build = from_import_path(name, "model") if ":" in name else models[name]
+    build: Any = from_import_path(name, "model") if ":" in name else models[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if isinstance(build, type) and issubclass(build, nn.Module):
-            return build()
-        return build(inputs)
+        module: nn.Module = build() if isinstance(build, type) else build(inputs)
+        return module
 
 
 @model("mlp")
@@ -96,7 +97,7 @@ def _convolutional(inputs: Inputs, channels: tuple[int, int], hidden: tuple[int,
         depth = width
     sizes = [depth * prod(sides), *hidden]
     layers.append(nn.Flatten())
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], inputs.classes))
 
@@ -127,7 +128,7 @@ class ResNet(nn.Module):
         self.norm = nn.GroupNorm(8, 64)
         widths = (64, 128, 256, 512)
         blocks: list[nn.Module] = []
-        for before, width in zip((64, *widths), widths, strict=False):
+        for before, width in pairwise((64, *widths)):
             blocks += [_Block(before, width, 1 if width == 64 else 2), _Block(width, width, 1)]
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(512, classes)

@@ -1,4 +1,4 @@
-"""Questions that a client is asked besides training; the answers ride with its update. A method may register its own."""
+"""Questions that a client is asked besides training; answers ride with its update. A method may register its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

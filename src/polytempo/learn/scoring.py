@@ -60,5 +60,5 @@ class Scorer:
 
 def mean_per_part(values: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """Means over consecutive parts of the given sizes (each at least 1)."""
-    ends = np.cumsum(sizes)
-    return np.add.reduceat(values.astype(np.float64), ends - sizes) / sizes
+    begins = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+    return np.add.reduceat(values.astype(np.float64), begins) / np.asarray(sizes)

@@ -1,64 +1,122 @@
-"""How well everybody is served now. Clients that share a model are scored in one pass."""
+"""Evaluation during a run: how well everybody is served, how good their own models are, and whether to stop."""
 
-from collections.abc import Callable, Iterable
+import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from polytempo.learn.scoring import CHUNK, Scorer, mean_per_part
-from polytempo.sim.lookahead import Lookahead, in_parts
-from polytempo.world.federation import ClientData
+from polytempo.core.events import Update
+from polytempo.learn.learner import Learner
+from polytempo.sim.history import History
+from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.measures import evaluation_row, score_clients
+from polytempo.strategies.strategy import Strategy
+from polytempo.world.devices import Devices
+from polytempo.world.federation import Federation
 
-Served = tuple[Tensor, list[ClientData]]
-"""A model and the data of the clients that get it."""
-
-
-def score_clients(
-    clients: Iterable[int],
-    model_for: Callable[[int], Tensor],
-    data_of: Callable[[int], ClientData],
-    x: Tensor,
-    scorer: Scorer,
-    pool: Lookahead,
-) -> np.ndarray:
-    """The local test score of each client with the model it is served."""
-    clients = list(clients)
-    shared: dict[int, tuple[Tensor, list[int]]] = {}
-    for place, client in enumerate(clients):
-        weights = model_for(client)
-        shared.setdefault(id(weights), (weights, []))[1].append(place)
-    units = [
-        (weights, places[i:j]) for weights, places in shared.values() for i, j in _cuts(places, clients, data_of)
-    ]
-    scores = np.empty(len(clients))
-
-    def score(part: list[tuple[Tensor, list[int]]]) -> list[tuple[list[int], np.ndarray]]:
-        found = []
-        for weights, places in part:
-            data = [data_of(clients[place]) for place in places]
-            rows = np.concatenate([d.test for d in data])
-            y = torch.from_numpy(np.concatenate([d.y[d.test] for d in data]))
-            values = scorer.metric(weights, x, y, rows)
-            found.append((places, mean_per_part(values, [len(d.test) for d in data])))
-        return found
-
-    parts = in_parts(units, 16)
-    for found in pool.evaluate([lambda part=part: score(part) for part in parts]):  # type: ignore[misc]
-        for places, means in found:
-            scores[places] = means
-    return scores
+OWN_MODELS_KEPT = 256
+"""Own models that wait to be scored; more would cost memory."""
 
 
-def _cuts(
-    places: list[int], clients: list[int], data_of: Callable[[int], ClientData]
-) -> Iterable[tuple[int, int]]:
-    """Cut the clients of one model into runs of about one forward pass each, so that threads can share them."""
-    begin, rows = 0, 0
-    for i, place in enumerate(places):
-        rows += len(data_of(clients[place]).test)
-        if rows >= CHUNK:
-            yield begin, i + 1
-            begin, rows = i + 1, 0
-    if begin < len(places):
-        yield begin, len(places)
+@dataclass(frozen=True)
+class Stop:
+    """When a run ends: whatever comes first. At ``target`` only where ``at_target`` says so."""
+
+    updates: int | None = None
+    time: float = math.inf
+    target: float | None = None
+    at_target: bool = False
+    patience: int | None = None
+    """Evaluations without a better accuracy."""
+
+
+class Evaluator:
+    """Scores all clients, writes the row, and judges."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        federation: Federation,
+        devices: Devices,
+        learner: Learner,
+        stop: Stop,
+        history: History,
+        pool: Lookahead,
+        x: Tensor,
+    ) -> None:
+        self.strategy, self.federation, self.devices, self.learner = strategy, federation, devices, learner
+        self.stop, self.history, self.pool, self._x = stop, history, pool, x
+        self.evaluated_at = -1
+        """Updates at the last evaluation; -1 before the first."""
+        self.time_to_target: float | None = None
+        self.best = -1.0
+        self.since_best = 0
+        self.trained: dict[int, tuple[Tensor, int]] = {}
+        """Own models not yet scored, with the generation of their data."""
+        self.trained_scores = np.full(len(federation), np.nan)
+
+    def keep(self, update: Update, generation: int) -> None:
+        """Remember a client's own model right after its training."""
+        self.trained[update.client] = (update.weights, generation)
+        if len(self.trained) >= OWN_MODELS_KEPT:
+            self._score_trained()
+
+    def evaluate(self, now: float, updates: int, generations: np.ndarray, traffic: dict[str, int]) -> bool:
+        """Evaluate everybody; is this the end of the run?"""
+        served = score_clients(
+            range(len(self.federation)),
+            self.strategy.model_for,
+            lambda client: self.federation.client(client, int(generations[client])),
+            self._x,
+            self.learner.scorer,
+            self.pool,
+        )
+        self._score_trained()
+        groups = self._groups(generations)
+        row = evaluation_row(now, updates, served, self.trained_scores, self.strategy, groups, self.devices)
+        self.history.evaluations.append(row | traffic)
+        self.evaluated_at = updates
+        return self._judge(row["accuracy"], now, updates)
+
+    def _judge(self, accuracy: float, now: float, updates: int) -> bool:
+        reached = self.stop.target is not None and accuracy >= self.stop.target
+        if reached and self.time_to_target is None:
+            self.time_to_target = now
+        better = accuracy > self.best
+        self.best, self.since_best = (accuracy, 0) if better else (self.best, self.since_best + 1)
+        return (
+            updates == self.stop.updates
+            or (reached and self.stop.at_target)
+            or (self.stop.patience is not None and self.since_best >= self.stop.patience)
+        )
+
+    def _score_trained(self) -> None:
+        """Score the own models of the clients that have trained since the last time, and let go of them."""
+        clients = list(self.trained)
+        if clients:
+            self.trained_scores[clients] = score_clients(
+                clients,
+                lambda client: self.trained[client][0],
+                lambda client: self.federation.client(client, self.trained[client][1]),
+                self._x,
+                self.learner.scorer,
+                self.pool,
+            )
+        self.trained = {}
+
+    def _groups(self, generations: np.ndarray) -> list[int] | None:
+        """The clients' true groups, which drifts may change."""
+        if self.federation.groups is None:
+            return None
+        return [int(self.federation.group(client, int(g)) or 0) for client, g in enumerate(generations)]
+
+    _state = ("evaluated_at", "time_to_target", "best", "since_best", "trained", "trained_scores")
+
+    def save_state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._state}
+
+    def load_state(self, saved: dict[str, Any]) -> None:
+        for name in self._state:
+            setattr(self, name, saved[name])

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
 from polytempo.core.registry import unknown
-from polytempo.core.schedules import parse_rate
+from polytempo.core.schedules import parse_rate, rate_at
 from polytempo.world.drift import Drift
 
 
@@ -42,7 +42,9 @@ class Experiment(BaseModel):
     target: float | None = Field(None, gt=0, le=1, description="target accuracy; ends a run without updates and time")
     patience: int | None = Field(None, ge=1, description="stop after so many evaluations without a better accuracy")
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimiser")
-    lr: float | str = Field(0.05, description="local learning rate, or step:START:FACTOR:ROUNDS, cosine:START:END:ROUNDS")
+    lr: float | str = Field(
+        0.05, description="local learning rate, or step:START:FACTOR:ROUNDS, cosine:START:END:ROUNDS"
+    )
     momentum: float = Field(0.0, ge=0, lt=1, description="of local SGD")
     weight_decay: float = Field(0.0, ge=0, description="of the local optimiser")
     batch_size: int = Field(10, ge=1, description="samples per local step")
@@ -57,9 +59,8 @@ class Experiment(BaseModel):
     def _consistent(self) -> "Experiment":
         if self.epochs is not None and self.steps is not None:
             raise ValueError("epochs and steps exclude each other: give one")
-        if isinstance(self.lr, float) and self.lr <= 0:
-            raise ValueError("lr must be above 0")
-        parse_rate(self.lr)
+        if rate_at(parse_rate(self.lr), 0) <= 0:
+            raise ValueError(f"lr must be above 0, not {self.lr}")
         return self
 
     def work(self) -> Work:

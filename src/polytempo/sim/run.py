@@ -24,9 +24,10 @@ from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
 from polytempo.learn.models import Inputs, build_model
 from polytempo.learn.scoring import correct
+from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.history import History
-from polytempo.sim.simulator import Simulator, Stop
+from polytempo.sim.simulator import Simulator
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.parts.participation import parse_quota
 from polytempo.world.data import load_dataset
@@ -192,7 +193,7 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
         "seed": experiment.seed,
         **{name: last[name] for name in figures},
         "virtual_time": simulator.now,
-        "time_to_target": simulator.time_to_target,
+        "time_to_target": simulator.evaluator.time_to_target,
         "updates": simulator.updates,
         "client_steps": simulator.client_steps,
         "wall_seconds": clock.wall,
@@ -203,9 +204,7 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
         "mean_staleness": float(np.mean(staleness)) if staleness else 0.0,
         "clusters": last["clusters"],
         "ari": last["ari"],
-        "digest": digest(
-            simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates
-        ),
+        "digest": digest(simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates),
     }
 
 

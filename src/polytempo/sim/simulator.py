@@ -6,14 +6,13 @@ whatever the number of workers."""
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.events import Update
@@ -21,13 +20,12 @@ from polytempo.core.orders import Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.state import stateful
 from polytempo.core.streams import stream
 from polytempo.learn.learner import Assignment, Learner, Outcome
-from polytempo.sim.evaluation import score_clients
+from polytempo.sim.evaluation import Evaluator, Stop
 from polytempo.sim.history import History
 from polytempo.sim.lookahead import Lookahead
-from polytempo.sim.measures import evaluation_row
 from polytempo.strategies.strategy import Strategy
 from polytempo.world.devices import Devices
-from polytempo.world.federation import ClientData, Federation
+from polytempo.world.federation import Federation
 
 
 class Kind(IntEnum):
@@ -73,18 +71,6 @@ class Flight:
     """It will never arrive."""
 
 
-@dataclass(frozen=True)
-class Stop:
-    """When a run ends: whatever comes first. At ``target`` only where ``at_target`` says so."""
-
-    updates: int | None = None
-    time: float = math.inf
-    target: float | None = None
-    at_target: bool = False
-    patience: int | None = None
-    """Evaluations without a better accuracy."""
-
-
 class Simulator:
     """Drives one strategy over one federation. ``run`` goes on from wherever the state is, so a simulator that was
     given a saved state ends bit-identical to one that was never stopped."""
@@ -106,7 +92,8 @@ class Simulator:
         self.history = history
         self.pool = Lookahead(workers)
         self._x = torch.from_numpy(federation.dataset.x)
-        self._model_bytes = 4 * learner.schema.size
+        self.evaluator = Evaluator(strategy, federation, devices, learner, stop, history, self.pool, self._x)
+        self._model_bytes = 4 * learner.schema.size if strategy.travels else 0
 
         n = len(federation)
         self.now = 0.0
@@ -115,7 +102,6 @@ class Simulator:
         self.bytes_up = 0
         self.bytes_down = 0
         self.refused_in_a_row = 0
-        self.time_to_target: float | None = None
         self._events: list[tuple[float, int, int, int, Any]] = []  # time, kind, number, client, detail
         self._number = 0
         self._status = np.zeros(n, np.uint8)
@@ -123,10 +109,6 @@ class Simulator:
         self._updates_of = np.zeros(n, np.int64)
         self._generation = np.zeros(n, np.int64)
         self._flights: dict[int, Flight] = {}
-        self._trained: dict[int, tuple[Tensor, int]] = {}  # own models not yet scored, with their data's generation
-        self._trained_scores = np.full(n, np.nan)
-        self._evaluated_at = -1
-        self._best, self._since_best = -1.0, 0
         self._finished = False
 
     # The loop.
@@ -134,7 +116,7 @@ class Simulator:
     def run(self, after_event: Callable[[], None] = lambda: None) -> None:
         """Simulate to the end. ``after_event`` is called between events (progress, checkpoints)."""
         try:
-            if self._evaluated_at < 0:
+            if self.evaluator.evaluated_at < 0:
                 self._begin()
             else:
                 for client, flight in self._flights.items():
@@ -145,7 +127,7 @@ class Simulator:
                 after_event()
             if not self._finished and math.isfinite(self.stop.time):
                 self.now = self.stop.time
-            if self._evaluated_at != self.updates or not self._finished:
+            if self.evaluator.evaluated_at != self.updates or not self._finished:
                 self._evaluate()
             self._finished = True
         finally:
@@ -190,7 +172,7 @@ class Simulator:
         else:
             self._generation[client] += 1
             self.history.mark(self.now, "drift", client)
-        if self.updates >= self._evaluated_at + self.eval_every or self.updates == self.stop.updates:
+        if self.updates >= self.evaluator.evaluated_at + self.eval_every or self.updates == self.stop.updates:
             self._evaluate()
 
     def _ticket(self) -> int:
@@ -270,7 +252,7 @@ class Simulator:
         generation = int(self._generation[client])
         self._orders[client] += 1
         models = 1 if order.candidates is None else len(order.candidates.models)
-        begins = self.now + self.devices.down_seconds(client, models * self._model_bytes)
+        begins = self.now + self._down_seconds(client, models * self._model_bytes)
         self.bytes_down += models * self._model_bytes
         density = 1.0 if order.mask is None else float(order.mask.float().mean())
         upload = self.learner.mask_of(order)
@@ -283,7 +265,7 @@ class Simulator:
             begins,
             self.devices.step_seconds(client, count) * density,
             order.work.steps_for(self.federation.samples(client, generation)),
-            self._model_bytes if upload is None else 4 * int(upload.sum()),
+            self._model_bytes if upload is None else min(4 * int(upload.sum()), self._model_bytes),
         )
         self._status[client] = Status.TRAINING
         self._flights[client] = flight
@@ -297,17 +279,24 @@ class Simulator:
         self._push(arrives, Kind.ARRIVAL, client, flight.ticket)
         self._submit(client, flight)
 
+    def _down_seconds(self, client: int, nbytes: int) -> float:
+        return self.devices.down_seconds(client, nbytes) if self.strategy.travels else 0.0
+
+    def _up_seconds(self, flight: Flight) -> float:
+        client = flight.order.client
+        return self.devices.up_seconds(client, flight.upload_bytes) if self.strategy.travels else 0.0
+
     def _arrival(self, flight: Flight) -> float:
         client = flight.order.client
         ends = self.devices.finish(client, flight.begins, flight.steps, flight.step_seconds)
-        return ends + self.devices.up_seconds(client, flight.upload_bytes)
+        return ends + self._up_seconds(flight)
 
     def _send(self, order: Send | Report, nbytes: int) -> None:
         """Messages reach a client in whatever it was doing when they were sent; if it has gone on, they are void."""
         self.bytes_down += nbytes
         flight = self._flights.get(order.client)
         if flight is not None:
-            at = self.now + self.devices.down_seconds(order.client, nbytes)
+            at = self.now + self._down_seconds(order.client, nbytes)
             self._push(at, Kind.DELIVERY, order.client, (flight.ticket, order))
 
     def _deliver(self, client: int, ticket: int, order: Send | Report) -> None:
@@ -324,7 +313,7 @@ class Simulator:
         else:
             self.history.mark(self.now, "report", client)
             flight.steps, flight.ticket = done, self._ticket()
-            arrives = self.now + self.devices.up_seconds(client, flight.upload_bytes)
+            arrives = self.now + self._up_seconds(flight)
             self._push(arrives, Kind.ARRIVAL, client, flight.ticket)
         self._submit(client, flight)
 
@@ -399,73 +388,40 @@ class Simulator:
                 "samples": update.samples,
             }
         )
-        self._trained[update.client] = (update.weights, flight.generation)
-        if len(self._trained) >= 256:
-            self._score_trained()
-
-    # Evaluation.
+        self.evaluator.keep(update, flight.generation)
 
     def _evaluate(self) -> None:
-        clients = range(len(self.federation))
-        served = self._scores(clients, self.strategy.model_for, self._data_now)
-        self._score_trained()
-        row = evaluation_row(
-            self.now, self.updates, served, self._trained_scores, self.strategy, self._groups_now(), self.devices
-        )
-        self.history.evaluations.append(row | {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down})
-        self._evaluated_at = self.updates
-        self._judge(row["accuracy"])
-
-    def _judge(self, accuracy: float) -> None:
-        """Is this the end?"""
-        reached = self.stop.target is not None and accuracy >= self.stop.target
-        if reached and self.time_to_target is None:
-            self.time_to_target = self.now
-        better = accuracy > self._best
-        self._best, self._since_best = (accuracy, 0) if better else (self._best, self._since_best + 1)
-        self._finished = (
-            self.updates == self.stop.updates
-            or (reached and self.stop.at_target)
-            or (self.stop.patience is not None and self._since_best >= self.stop.patience)
-        )
-
-    def _score_trained(self) -> None:
-        """Score the own models of the clients that have trained since the last time, and let go of them."""
-        clients = list(self._trained)
-        if clients:
-            self._trained_scores[clients] = self._scores(
-                clients,
-                lambda client: self._trained[client][0],
-                lambda client: self.federation.client(client, self._trained[client][1]),
-            )
-        self._trained = {}
-
-    def _scores(
-        self, clients: Iterable[int], model_for: Callable[[int], Tensor], data_of: Callable[[int], ClientData]
-    ) -> np.ndarray:
-        return score_clients(clients, model_for, data_of, self._x, self.learner.scorer, self.pool)
-
-    def _groups_now(self) -> list[int] | None:
-        """The clients' true groups, which drifts may change."""
-        if self.federation.groups is None:
-            return None
-        return [int(self.federation.group(c, int(g)) or 0) for c, g in enumerate(self._generation)]
-
-    def _data_now(self, client: int) -> ClientData:
-        return self.federation.client(client, int(self._generation[client]))
+        traffic = {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
+        self._finished = self.evaluator.evaluate(self.now, self.updates, self._generation, traffic)
 
     # State.
 
-    _plain = (
-        "now updates client_steps bytes_up bytes_down refused_in_a_row time_to_target _events _number _status _orders "
-        "_updates_of _generation _flights _trained _trained_scores _evaluated_at _best _since_best _finished"
-    ).split()
+    _state = [
+        "now",
+        "updates",
+        "client_steps",
+        "bytes_up",
+        "bytes_down",
+        "refused_in_a_row",
+        "_events",
+        "_number",
+        "_status",
+        "_orders",
+        "_updates_of",
+        "_generation",
+        "_flights",
+        "_finished",
+    ]
 
     def save_state(self) -> dict[str, Any]:
         """Everything that ``run`` goes on from, the strategy's state included."""
-        return {name: getattr(self, name) for name in self._plain} | {"strategy": self.strategy.save_state()}
+        return {name: getattr(self, name) for name in self._state} | {
+            "evaluator": self.evaluator.save_state(),
+            "strategy": self.strategy.save_state(),
+        }
 
     def load_state(self, saved: dict[str, Any]) -> None:
-        for name in self._plain:
+        for name in self._state:
             setattr(self, name, saved[name])
+        self.evaluator.load_state(saved["evaluator"])
         self.strategy.load_state(saved["strategy"])

@@ -1,4 +1,4 @@
-"""FedAvg: communication-efficient learning of deep networks from decentralized data (McMahan et al., 2017), Algorithm 1."""
+"""FedAvg: learning of deep networks from decentralized data (McMahan et al., 2017), Algorithm 1."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from polytempo.strategies.strategy import strategy
 
 @strategy("fedavg")
 class FedAvg(Rounds):
-    """Average the round's models by samples: ``w <- sum_i n_i / n w_i`` (all start from w, so w plus the mean delta)."""
+    """Average the round's models by samples: ``w <- sum_i n_i / n w_i``. All start from w: w plus the mean delta."""
 
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         self.model.step(mean_delta(updates))

@@ -12,6 +12,8 @@ from polytempo.strategies.strategy import Strategy, strategy
 class Standalone(Strategy):
     """No federation: ``w_i`` is whatever client i last trained, and it goes on from there."""
 
+    travels = False
+
     def setup(self) -> None:
         self.own: dict[int, Branch] = {}
 

@@ -3,7 +3,7 @@ a clock, opens a file or draws from a global random generator. So the same file 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import pydantic.dataclasses
 from pydantic import ConfigDict, Field, ValidationError
@@ -31,7 +31,7 @@ class Setting:
     seed: int = 0
     planned_updates: int | None = None
     objects: Mapping[str, Any] = field(default_factory=dict)
-    """What a method needs from the world, by name (for example losses on proxy data). They are not part of its state."""
+    """What a method needs from the world, by name (losses on proxy data, say). They are not part of its state."""
 
 
 class Strategy:
@@ -39,6 +39,9 @@ class Strategy:
     fields, makes its state in ``setup``, and overrides the events that it cares about.
 
     State is every attribute that is not a parameter; it has to be packable (``polytempo.core.state``)."""
+
+    travels: ClassVar[bool] = True
+    """Do models travel between server and clients? If not, they cost no bytes and no network time."""
 
     model: Branch
     setting: Setting

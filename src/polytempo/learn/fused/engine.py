@@ -34,13 +34,12 @@ class FusedEngine:
     def train(self, task: Task) -> Tensor:
         if task.x.dtype != torch.float32:
             raise UserError(f"The fused engine needs float32 samples, not {task.x.dtype}. Convert them, or use eager.")
-        offsets = task.batches.offsets
+        rows, offsets = _indices(task.batches.rows), _indices(task.batches.offsets)
         plan = self._plan(tuple(task.x.shape[1:]), int(np.diff(offsets).max(initial=1)))
-        w = np.zeros(plan.parameters + LANES, np.float32)
         start = _numbers(task.start)
         if len(start) != plan.parameters:
             raise UserError(f"The model has {plan.parameters} weights; the task starts from {len(start)}.")
-        w[: plan.parameters] = start
+        w = np.concatenate([start, np.zeros(LANES, np.float32)])
         anchor = task.objective.anchor
         refreshes = task.refreshes
         bad_step = train(
@@ -49,20 +48,22 @@ class FusedEngine:
             plan.scratch,
             _options(task),
             w,
-            _numbers(task.x).reshape(len(task.x), -1),
-            task.y.contiguous().numpy(),
-            task.batches.rows,
+            _numbers(task.x).reshape(-1),
+            _indices(task.y.numpy()),
+            rows,
             offsets,
             start if anchor is None else _numbers(anchor),
             np.zeros(0, np.bool_) if task.mask is None else task.mask.contiguous().numpy(),
-            np.array([refresh.at_step for refresh in refreshes], np.int64),
+            _indices(np.array([refresh.at_step for refresh in refreshes])),
             np.array([refresh.rebase for refresh in refreshes], np.bool_),
             np.array([_numbers(refresh.weights) for refresh in refreshes], np.float32).reshape(-1, plan.parameters),
             start,
         )
         if bad_step != FINISHED:
             classes = self._layers[-1].outputs
-            raise UserError(f"A label in step {bad_step} is none of the model's {classes} classes (0 to {classes - 1}).")
+            raise UserError(
+                f"A label in step {bad_step} is none of the model's {classes} classes (0 to {classes - 1})."
+            )
         return torch.from_numpy(w[: plan.parameters].copy())
 
     def _plan(self, shape: tuple[int, ...], largest_batch: int) -> Plan:
@@ -74,6 +75,11 @@ class FusedEngine:
 
 def _numbers(tensor: Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy()
+
+
+def _indices(array: np.ndarray) -> np.ndarray:
+    """Always the same type (a read-only array is another one to numba), so that nothing is compiled twice."""
+    return np.require(array, np.int64, ["C", "W"])
 
 
 def _options(task: Task) -> np.void:

@@ -26,7 +26,11 @@ FILTERS_AT_ONCE = 8
 ZERO = np.float32(0)
 ONE = np.float32(1)
 
-kernel: Callable[..., Any] = njit(nogil=True, inline="never", error_model="numpy")
+SETTINGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
+"""Contract: a * b + c may be rounded once, as torch does it."""
+kernel: Callable[..., Any] = njit(**SETTINGS)
+inlined: Callable[..., Any] = njit(**SETTINGS, inline="always")
+"""LLVM optimises a called function again with each of its callers: these are the callers of the large ones."""
 
 
 @kernel
@@ -60,25 +64,34 @@ def add_inner(rows, columns, c, c0, c_row, c_column, alpha, a, a0, a_row, x, x0,
 
 @kernel
 def fill(numbers, begin, count, value):
-    numbers[begin : begin + count] = value
+    part = numbers[begin : begin + count]
+    for i in range(count):
+        part[i] = value
 
 
 @kernel
-def read_batch(s, x, rows, frames):
+def copy(into, begin, source, first, count):
+    part, origin = into[begin : begin + count], source[first : first + count]
+    for i in range(count):
+        part[i] = origin[i]
+
+
+@kernel
+def read_batch(s, x, size, rows, frames):
     """Copy the batch's samples into the first stage's frame."""
     for b in range(len(rows)):
         begin = s.frame + b * s.frame_pitch
+        first = rows[b] * size
         if s.border == 0:
-            frames[begin : begin + x.shape[1]] = x[rows[b]]
+            copy(frames, begin, x, first, size)
             continue
         for c in range(s.inputs):
             for r in range(s.height):
                 to = begin + c * s.plane + (r + s.border) * s.row + s.border
-                source = (c * s.height + r) * s.width
-                frames[to : to + s.width] = x[rows[b], source : source + s.width]
+                copy(frames, to, x, first + (c * s.height + r) * s.width, s.width)
 
 
-@kernel
+@inlined
 def dense_forward(s, w, frames, table, batch):
     for b in range(batch):
         for o in range(s.filters):
@@ -94,7 +107,7 @@ def dense_forward(s, w, frames, table, batch):
                 frames[i] = max(frames[i], ZERO)
 
 
-@kernel
+@inlined
 def dense_backward(s, w, into, alpha, frames, deltas, table, batch, wants_input):
     """Add alpha times the gradient to ``into`` (the weights themselves, or a gradient vector)."""
     if s.relu:
@@ -120,7 +133,7 @@ def dense_backward(s, w, into, alpha, frames, deltas, table, batch, wants_input)
         into[s.bias + o] += alpha * total
 
 
-@kernel
+@inlined
 def convolution_forward(s, w, frames, table, batch, unfolded, out, winners):
     for first in range(0, batch, s.group):
         count = min(s.group, batch - first)
@@ -141,7 +154,7 @@ def convolution_forward(s, w, frames, table, batch, unfolded, out, winners):
                 pass_on(s, out, b, first + b, frames)
 
 
-@kernel
+@inlined
 def convolution_backward(s, w, gradient, frames, deltas, table, batch, unfolded, out, folded, winners, wants_input):
     """Add the gradient to ``gradient``. ``out`` takes the gradient of the layer's output, a group of samples a time."""
     if wants_input:
@@ -268,7 +281,8 @@ def pass_on(s, out, b, sample, frames):
         for r in range(s.out_height):
             at = o * s.line + b * s.vectors * LANES + r * s.pitch
             to = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
-            frames[to : to + s.out_width] = np.maximum(out[at : at + s.out_width], floor)
+            for q in range(s.out_width):
+                frames[to + q] = max(out[at + q], floor)
 
 
 @kernel

@@ -66,7 +66,9 @@ def layers_of(module: nn.Module) -> list[Layer]:
             _require(part.start_dim == 1 and part.end_dim == -1, f"{part} does not flatten the whole sample")
             flat = True
         elif type(part) is nn.Linear:
-            _require(flat or not any(isinstance(x.module, nn.Conv2d) for x in layers), "Linear needs a Flatten before it")
+            _require(
+                flat or not any(isinstance(x.module, nn.Conv2d) for x in layers), "Linear needs a Flatten before it"
+            )
             layers.append(Layer(part))
             flat = True
         elif type(part) is nn.Conv2d:
@@ -89,7 +91,10 @@ def layers_of(module: nn.Module) -> list[Layer]:
     _require(len(set(modules)) == len(modules), "a layer is used twice")
     for layer in modules:
         _require(layer.bias is not None, f"{layer} has no bias")
-        _require(all(p.requires_grad and p.dtype.itemsize == 4 for p in layer.parameters()), f"{layer} is frozen or no float32")
+        _require(
+            all(p.requires_grad and p.dtype.itemsize == 4 for p in layer.parameters()),
+            f"{layer} is frozen or no float32",
+        )
     return layers
 
 
@@ -199,7 +204,9 @@ def _set_sizes(stages: np.ndarray, layers: list[Layer], shape: tuple[int, ...]) 
 
 def _set_convolution(stage: np.ndarray, layer: nn.Conv2d, shape: tuple[int, ...]) -> None:
     if len(shape) != 3 or shape[0] != layer.in_channels:
-        raise UserError(f"{layer} was given samples of shape {tuple(shape)}; expected ({layer.in_channels}, height, width).")
+        raise UserError(
+            f"{layer} was given samples of shape {tuple(shape)}; expected ({layer.in_channels}, height, width)."
+        )
     inputs, height, width = shape
     kernel, border = layer.kernel_size[0], int(layer.padding[0])
     row = width + 2 * border

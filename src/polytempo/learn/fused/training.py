@@ -11,12 +11,14 @@ from numba import njit
 
 from polytempo.learn.fused.kernels import (
     ONE,
+    SETTINGS,
     convolution_backward,
     convolution_forward,
     cross_entropy_backward,
     dense_backward,
     dense_forward,
     fill,
+    inlined,
     kernel,
     read_batch,
 )
@@ -89,7 +91,7 @@ def refresh(w, fresh, began, rebase):
         w[i] = w[i] + (fresh[i] - began[i]) if rebase else fresh[i]
 
 
-@kernel
+@inlined
 def backward(stages, w, gradient, plain, lr, frames, deltas, table, batch, unfolded, out, folded, winners):
     into, alpha = gradient, ONE
     if plain:
@@ -114,8 +116,9 @@ def _sources() -> str:
 
 
 def _compiled(sources: str) -> Callable[..., Any]:
-    @njit(nogil=True, cache=True, error_model="numpy")
-    def train(stages, table, scratch, options, w, x, y, rows, offsets, anchor, mask, refresh_at, refresh_rebase, fresh, start):
+    def train(
+        stages, table, scratch, options, w, x, y, rows, offsets, anchor, mask, refresh_at, refresh_rebase, fresh, start
+    ):
         """Train ``w`` in place (it has LANES zeros after its end); the step whose labels are wrong, or FINISHED."""
         assert len(sources) > 0
         size = len(w) - LANES
@@ -137,7 +140,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
                 break
             batch_rows = rows[offsets[step] : offsets[step + 1]]
             batch = len(batch_rows)
-            read_batch(stages[0], x, batch_rows, frames)
+            read_batch(stages[0], x, len(x) // len(y), batch_rows, frames)
             for k in range(len(stages)):
                 if stages[k].convolution:
                     convolution_forward(stages[k], w, frames, table, batch, unfolded, out, winners)
@@ -146,7 +149,19 @@ def _compiled(sources: str) -> Callable[..., Any]:
             if not cross_entropy_backward(stages[len(stages) - 1], y, batch_rows, frames, deltas):
                 return step
             backward(
-                stages, w, gradient, options.plain, options.lr, frames, deltas, table, batch, unfolded, out, folded, winners
+                stages,
+                w,
+                gradient,
+                options.plain,
+                options.lr,
+                frames,
+                deltas,
+                table,
+                batch,
+                unfolded,
+                out,
+                folded,
+                winners,
             )
             if options.plain:
                 continue
@@ -159,7 +174,10 @@ def _compiled(sources: str) -> Callable[..., Any]:
                 sgd(gradient, weights, options)
         return FINISHED
 
-    return train
+    try:
+        return njit(**SETTINGS, cache=True)(train)
+    except RuntimeError:  # neither the package's nor the user's cache directory can be written
+        return njit(**SETTINGS)(train)
 
 
 train = _compiled(_sources())

@@ -1,4 +1,4 @@
-"""Staleness functions s(tau): how much an update still counts that is tau versions old (Xie et al., 2019, section 5.2)."""
+"""Staleness functions s(tau): how much an update counts that is tau versions old (Xie et al., 2019, section 5.2)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -1,0 +1,144 @@
+"""What a run leaves behind, and that a run that was killed ends as if it had not been."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from polytempo.core.errors import UserError
+from polytempo.report.run import Run
+from polytempo.sim import run as running
+from polytempo.sim.experiment import make_experiment
+from polytempo.sim.run import CHECKPOINT, is_finished, run_experiment
+
+SETTINGS = {
+    "strategy": "fedbuff",
+    "clients": 6,
+    "updates": 60,
+    "participation": "k:4",
+    "devices": "exponential",
+    "engine": "eager",
+    "momentum": 0.5,
+}
+
+
+class PulledPlugError(Exception):
+    pass
+
+
+def killed_after(events: int):
+    """A progress function that pulls the plug."""
+    count = 0
+
+    def tick(_):
+        nonlocal count
+        count += 1
+        if count >= events:
+            raise PulledPlugError
+
+    return tick
+
+
+@pytest.fixture
+def every_event(monkeypatch):
+    """Let time pass so quickly that checkpoints and progress come after every event."""
+    ticks = iter(range(10**9))
+    monkeypatch.setattr(running.time, "perf_counter", lambda: float(next(ticks)))
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, {**SETTINGS, "strategy": "fedavg", "participation": "share:0.5"}])
+@pytest.mark.parametrize("kills", [[1], [5, 3, 9], [2] * 8])
+def test_a_run_killed_anywhere_ends_bit_identical(tmp_path, every_event, settings, kills):
+    experiment = make_experiment(**settings)
+    whole = run_experiment(experiment, tmp_path / "whole").result
+    for events in kills:
+        with pytest.raises(PulledPlugError):
+            run_experiment(experiment, tmp_path / "cut", killed_after(events), checkpoint_seconds=0)
+    resumed = run_experiment(experiment, tmp_path / "cut").result
+    timing = {"wall_seconds", "train_seconds", "overhead_seconds"}
+    assert {k: v for k, v in resumed.items() if k not in timing} == {k: v for k, v in whole.items() if k not in timing}
+    for name in ("evaluations.jsonl", "updates.jsonl", "marks.jsonl"):
+        assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+def test_a_run_survives_kill_9(tmp_path):
+    script = (
+        "from polytempo.sim.run import run_experiment; from polytempo.sim.experiment import make_experiment\n"
+        "from pathlib import Path; import sys\n"
+        "e = make_experiment(strategy='fedasync', clients=10, updates=1500, engine='eager')\n"
+        "print(run_experiment(e, Path(sys.argv[1]), checkpoint_seconds=0.05).result['digest'])\n"
+    )
+    cut = tmp_path / "cut"
+    process = subprocess.Popen([sys.executable, "-c", script, str(cut)])
+    while not (cut / CHECKPOINT).exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    ends = [
+        subprocess.run(
+            [sys.executable, "-c", script, str(directory)], capture_output=True, text=True, check=True
+        ).stdout
+        for directory in (cut, tmp_path / "whole")
+    ]
+    assert ends[0] == ends[1]
+
+
+def test_a_run_directory_holds_config_metrics_models_and_no_checkpoint(tmp_path):
+    done = run_experiment(make_experiment(**SETTINGS), tmp_path / "run")
+    loaded = Run.load(tmp_path / "run")
+    assert loaded.result == done.result == json.loads((tmp_path / "run/result.json").read_text())
+    assert loaded.config["parameters"] == {"buffer_size": 10, "server_lr": 1.0, "staleness": "polynomial:0.5"}
+    assert {"polytempo", "torch", "cpu"} <= loaded.config["versions"].keys()
+    assert len(loaded.update_log) == loaded.updates == 60
+    assert not (tmp_path / "run" / CHECKPOINT).exists()
+    with safe_open(tmp_path / "run/models.safetensors", "pt") as models:
+        assert models.get_tensor("client_model").tolist() == [0] * 6
+        assert models.get_tensor("0.1.weight").shape == torch.Size([100, 64])
+
+
+def test_another_run_is_never_overwritten(tmp_path):
+    run_experiment(make_experiment(**SETTINGS), tmp_path / "run")
+    with pytest.raises(UserError, match="holds another run"):
+        run_experiment(make_experiment(**{**SETTINGS, "seed": 1}), tmp_path / "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(UserError, match="holds no run"):
+        run_experiment(make_experiment(**SETTINGS), tmp_path / "mine")
+
+
+def test_a_finished_run_is_known_by_its_settings(tmp_path):
+    experiment = make_experiment(**SETTINGS)
+    assert not is_finished(experiment, tmp_path / "run")
+    run_experiment(experiment, tmp_path / "run")
+    assert is_finished(experiment, tmp_path / "run")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_directory_is_an_error_in_plain_words(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UserError, match="Choose another --out"):
+        run_experiment(make_experiment(**SETTINGS), tmp_path / "run")
+
+
+def test_a_file_in_the_way_is_an_error_in_plain_words(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="Choose another --out"):
+        run_experiment(make_experiment(**SETTINGS), Path(tmp_path / "file" / "run"))
+
+
+def test_a_checkpoint_of_other_versions_is_not_continued(tmp_path, every_event):
+    experiment = make_experiment(**SETTINGS)
+    with pytest.raises(PulledPlugError):
+        run_experiment(experiment, tmp_path / "cut", killed_after(9), checkpoint_seconds=0)
+    config = json.loads((tmp_path / "cut/config.json").read_text())
+    config["versions"]["torch"] = "0.0"
+    (tmp_path / "cut/config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="other package versions"):
+        run_experiment(experiment, tmp_path / "cut")
