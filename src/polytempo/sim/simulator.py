@@ -396,22 +396,10 @@ class Simulator:
 
     # State.
 
-    _state = [
-        "now",
-        "updates",
-        "client_steps",
-        "bytes_up",
-        "bytes_down",
-        "refused_in_a_row",
-        "_events",
-        "_number",
-        "_status",
-        "_orders",
-        "_updates_of",
-        "_generation",
-        "_flights",
-        "_finished",
-    ]
+    _state = (
+        *("now", "updates", "client_steps", "bytes_up", "bytes_down", "refused_in_a_row", "_events", "_number"),
+        *("_status", "_orders", "_updates_of", "_generation", "_flights", "_finished"),
+    )
 
     def save_state(self) -> dict[str, Any]:
         """Everything that ``run`` goes on from, the strategy's state included."""

@@ -1,0 +1,65 @@
+"""The documentation's code runs, and what it lists is complete."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from polytempo.cli import main as cli
+from polytempo.core.registry import from_import_path
+from polytempo.learn.questions import questions
+
+ROOT = Path(__file__).parent.parent
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/writing-a-method.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def latest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latest.py").write_text(BLOCKS[0])
+
+
+def test_the_method_of_the_docs_is_short_and_runs_from_the_command_line(latest, monkeypatch, capsys):
+    assert len([line for line in BLOCKS[0].splitlines() if line.strip()]) <= 30
+    arguments = ["run", "latest.py:Latest", "--set", "max_staleness=50", "--clients", "5", "--json", "--quiet"]
+    monkeypatch.setattr(sys, "argv", ["polytempo", *arguments])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["strategy"] == "latest.py:Latest"
+    assert result["accuracy"] > 0.3
+
+
+def test_the_question_of_the_docs_answers(latest):
+    exec(BLOCKS[1], {})
+    assert "worst-loss" in questions
+
+
+def test_the_test_of_the_docs_passes(latest):
+    exec(BLOCKS[2], {"Latest": from_import_path("latest.py:Latest", "strategy")})
+
+
+def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(example, {})
+    assert (tmp_path / "fedasync.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", ["run", "compare", "report", "list", "bench"])
+def test_every_option_is_in_the_docs(name):
+    text = (ROOT / "docs/command-line.md").read_text()
+    command = get_command(cli.app).commands[name]
+    for parameter in command.params:
+        for option in parameter.opts:
+            if option.startswith("--") and option != "--help":
+                assert f"`{option}" in text, f"{option} of {name}"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
