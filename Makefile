@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test bench lint clean
 
 demo: .venv/installed
-	$(BIN)/polytempo compare standalone fedavg fedasync fedbuff --seeds 1 --out runs/demo
+	$(BIN)/polytempo compare standalone fedavg fedasync fedbuff --seeds 1 --time 1200 --target 0.9
 
 test: .venv/installed-test
 	$(BIN)/ruff check .

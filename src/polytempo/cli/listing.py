@@ -16,7 +16,7 @@ from polytempo.world.partitions import partitions
 
 
 def _first_sentence(thing: object) -> str:
-    return " ".join((thing.__doc__ or "").split("\n\n")[0].split())
+    return " ".join((thing.__doc__ or "").split("\n\n")[0].replace("``", "").split())
 
 
 def _strategies() -> Iterable[tuple[str, str]]:

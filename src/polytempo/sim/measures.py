@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import adjusted_rand_score
 from torch import Tensor
 
 from polytempo.learn.scoring import CHUNK, Scorer, mean_per_part
@@ -25,6 +24,8 @@ def evaluation_row(
     devices: Devices,
 ) -> dict[str, Any]:
     """Served accuracy over clients (mean, spread, slowest and fastest fifth), own-model accuracy, clusters."""
+    from sklearn.metrics import adjusted_rand_score  # here, because it takes a second to import
+
     clusters = [strategy.cluster_of(client) for client in range(len(served))]
     known = trained[~np.isnan(trained)]
     return {

@@ -23,6 +23,8 @@ from polytempo.learn.fused.vector import (
 
 FILTERS_AT_ONCE = 8
 """In a dense layer's input gradient: so few rows of the weights that they stay in the first cache for all samples."""
+VECTORS_AT_ONCE = 48
+"""So many columns of a batch stay in the first cache while they are used for all rows of the weights."""
 ZERO = np.float32(0)
 ONE = np.float32(1)
 
@@ -36,14 +38,16 @@ inlined: Callable[..., Any] = njit(**SETTINGS, inline="always")
 @kernel
 def add_outer(rows, vectors, c, c0, c_row, alpha, a, a0, a_row, a_step, x, x0, table, spot, shift, count):
     tiles = -(-rows // TILE_ROWS)
-    for tile in range(tiles):  # of even size: 6 rows are 3 and 3, not 4 and 2
-        i = tile * rows // tiles
-        height = (tile + 1) * rows // tiles - i
-        for v in range(0, vectors, TILE_COLUMNS):
-            outer_tile(
-                height, min(TILE_COLUMNS, vectors - v), c, c0 + i * c_row + v * LANES, c_row, alpha,
-                a, a0 + i * a_row, a_row, a_step, x, x0, table, spot + v, shift, count,
-            )  # fmt: skip
+    for first in range(0, vectors, VECTORS_AT_ONCE):
+        last = min(first + VECTORS_AT_ONCE, vectors)
+        for tile in range(tiles):  # of even size: 6 rows are 3 and 3, not 4 and 2
+            i = tile * rows // tiles
+            height = (tile + 1) * rows // tiles - i
+            for v in range(first, last, TILE_COLUMNS):
+                outer_tile(
+                    height, min(TILE_COLUMNS, last - v), c, c0 + i * c_row + v * LANES, c_row, alpha,
+                    a, a0 + i * a_row, a_row, a_step, x, x0, table, spot + v, shift, count,
+                )  # fmt: skip
 
 
 @kernel
