@@ -56,9 +56,8 @@ def main() -> None:
     arguments.add_argument("--data-dir", type=Path)
     arguments.add_argument("--repeats", type=int, default=5)
     options = arguments.parse_args()
-    print(
-        f"{'model':6} {'workers':7} {'usual/s':>8} {'eager/s':>8} {'fused/s':>8} {'fused:usual':>11} {'bar':>5} {'GEMM limit':>10}"
-    )
+    titles = ("usual/s", "eager/s", "fused/s", "ratio", "bar", "of GEMM limit")
+    print(f"{'model':6} {'workers':7}", *(f"{title:>8}" for title in titles))
     for case in CASES:
         measure(case, options.data_dir, options.repeats)
 
@@ -95,11 +94,9 @@ def measure(case: Case, data_dir: Path | None, repeats: int) -> None:
         }
         pairs = zip(seconds[f"usual {workers}"], seconds[f"fused {workers}"], strict=True)
         ratio = statistics.median(usual / fused for usual, fused in pairs)
-        print(
-            f"{case.model:6} {workers:7} {rates['usual']:8.0f} {rates['eager']:8.0f} {rates['fused']:8.0f} {ratio:10.2f}x"
-            f" {bar:4.1f}x {rates['fused'] / (limit * workers):9.0%}",
-            flush=True,
-        )
+        share = rates["fused"] / (limit * workers)
+        figures = (*(f"{rate:.0f}" for rate in rates.values()), f"{ratio:.2f}x", f"{bar:.1f}x", f"{share:.0%}")
+        print(f"{case.model:6} {workers:7}", *(f"{figure:>8}" for figure in figures), flush=True)
 
 
 def samples(case: Case, data_dir: Path | None) -> tuple[Tensor, Tensor]:

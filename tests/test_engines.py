@@ -173,7 +173,7 @@ def variants() -> dict[str, nn.Module]:
     return {
         "no activation": nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(3 * 7 * 9, 10)),
         "pool without relu": nn.Sequential(nn.Conv2d(2, 3, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 10)),
-        "relu after pool": nn.Sequential(nn.Conv2d(2, 5, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(60, 10)),
+        "relu last": nn.Sequential(nn.Conv2d(2, 5, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(60, 10)),
         "nested, padded": nn.Sequential(
             nn.Sequential(nn.Conv2d(2, 7, 3, padding=1), nn.ReLU(), nn.Conv2d(7, 4, 1), nn.ReLU(), nn.MaxPool2d(2)),
             nn.Sequential(nn.Flatten(), nn.Linear(80, 17), nn.Linear(17, 9), nn.ReLU(), nn.Linear(9, 10)),
@@ -298,7 +298,8 @@ def test_a_stronger_proximal_term_stays_nearer_to_the_start(engine: type) -> Non
 def with_batch_norm() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(144, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(),
+        nn.Linear(144, 8), nn.BatchNorm1d(8), nn.Linear(8, 10),
     )  # fmt: skip
 
 
@@ -307,6 +308,15 @@ def test_eager_equals_torch_optim_buffers_included(option: str) -> None:
     module = with_batch_norm()
     task = OPTIONS[option](some_task(module, (1, 8, 8), steps=12))
     assert largest(EagerEngine(module).train(task) - by_torch(module, task, torch.float32)) < 2e-6
+
+
+def test_eager_keeps_the_statistics_of_a_frozen_layer() -> None:
+    module = with_batch_norm()
+    task = some_task(module, (1, 8, 8))
+    schema = Schema.of(module)
+    result = EagerEngine(module).train(replace(task, mask=schema.layers(["4", "5", "6"])))
+    for name, span in schema.spans.items():
+        assert torch.equal(result[span], task.start[span]) == name.startswith(("0", "1"))
 
 
 def test_eager_dropout_depends_on_the_seed_alone() -> None:

@@ -173,7 +173,7 @@ def test_an_update_with_nan_is_refused_and_a_diverging_run_ends_in_plain_words()
 
 
 @pytest.mark.parametrize("name", list(strategies))
-def test_one_client_with_one_sample_and_one_epoch_is_enough(name):
+def test_one_slow_client_with_one_epoch_is_enough(name):
     sim = simulator(make_strategy(name, {}), clients=1, devices="slow:1x5", work=Work(epochs=1), stop=Stop(updates=2))
     sim.run()
     assert sim.updates == 2

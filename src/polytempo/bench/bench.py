@@ -115,7 +115,10 @@ def _paper(bench: Bench, case: Case, figure: Figure) -> float | None:
 
 
 def _markdown(bench: Bench, table: Sequence[Mapping[str, Any]], quick: bool, seeds: int) -> str:
-    titles = ["method", *(t for f in bench.figures for t in (f.title, f"{f.title}, paper"))]
+    published = [f for f in bench.figures if any(case.paper.get(f.name) is not None for case in bench.cases)]
+    titles = ["method"]
+    for figure in bench.figures:
+        titles += [figure.title, f"{figure.title}, paper"] if figure in published else [figure.title]
     lines = [
         f"# {bench.title}",
         "",
@@ -130,8 +133,10 @@ def _markdown(bench: Bench, table: Sequence[Mapping[str, Any]], quick: bool, see
     for row in table:
         cells = [row["label"]]
         for figure in bench.figures:
-            paper = row[figure.title]["paper"]
-            cells += [_spread(row[figure.title]["ours"], figure.digits), "–" if paper is None else f"{paper:g}"]
+            cells.append(_spread(row[figure.title]["ours"], figure.digits))
+            if figure in published:
+                paper = row[figure.title]["paper"]
+                cells.append("not reached" if paper is None else f"{paper:g}")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

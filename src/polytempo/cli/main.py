@@ -137,7 +137,7 @@ def bench(
     chosen = benches[name]
     with progress_bar(quiet) as bar:
         written = run_bench(chosen, out, quick, seeds, data_dir, bar.begin, bar.show)
-    Console().print(written.read_text(), markup=False)
+    print(written.read_text())
     Console().print(f"Written to {written.parent}", soft_wrap=True)
 
 

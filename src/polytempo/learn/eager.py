@@ -46,6 +46,7 @@ class EagerEngine:
         for refresh in refreshes:  # those that arrived after the last step
             bench.refresh(refresh.weights, began if refresh.rebase else None)
             began = refresh.weights
+        bench.restore_buffers(began)
         return bench.vector.clone()
 
     def _workbench(self) -> "_Workbench":
@@ -87,9 +88,15 @@ class _Workbench:
         for i, dropout in enumerate(self.dropouts):
             dropout.generator.manual_seed(task.seed * 1009 + i)
         self.anchor = (task.start if task.objective.anchor is None else task.objective.anchor)[:count]
-        self.mask = None if task.mask is None else task.mask[:count]
+        self.mask = task.mask
         self.first_moment = torch.zeros(count)
         self.second_moment = torch.zeros(count)
+
+    def restore_buffers(self, began: Tensor) -> None:
+        """Buffers outside the mask (a frozen layer's statistics): a forward pass moves them, no gradient does."""
+        if self.mask is not None:
+            count = self.schema.parameter_count
+            self.vector[count:] = torch.where(self.mask[count:], self.vector[count:], began[count:])
 
     def refresh(self, weights: Tensor, progress_since: Tensor | None) -> None:
         if progress_since is None:
@@ -121,7 +128,7 @@ def _sgd(bench: _Workbench, task: Task, step: int) -> None:
     if task.work.weight_decay:
         g.add_(w, alpha=task.work.weight_decay)
     if bench.mask is not None:
-        g.mul_(bench.mask)
+        g.mul_(bench.mask[: len(g)])
     if task.work.momentum:
         g = bench.first_moment.mul_(task.work.momentum).add_(g)
     w.add_(g, alpha=-task.lr)
@@ -133,7 +140,7 @@ def _adam(bench: _Workbench, task: Task, step: int) -> None:
     if task.work.weight_decay:
         g.add_(w, alpha=task.work.weight_decay)
     if bench.mask is not None:
-        g.mul_(bench.mask)
+        g.mul_(bench.mask[: len(g)])
     m, v = bench.first_moment, bench.second_moment
     m.lerp_(g, 0.1)
     v.mul_(0.999).addcmul_(g, g, value=0.001)

@@ -16,8 +16,8 @@ from polytempo.strategies.strategy import Strategy
 from polytempo.world.devices import Devices
 from polytempo.world.federation import Federation
 
-OWN_MODELS_KEPT = 256
-"""Own models that wait to be scored; more would cost memory."""
+OWN_MODELS_BYTES = 2**28
+"""Memory for own models that wait to be scored."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Evaluator:
     def keep(self, update: Update, generation: int) -> None:
         """Remember a client's own model right after its training."""
         self.trained[update.client] = (update.weights, generation)
-        if len(self.trained) >= OWN_MODELS_KEPT:
+        if 4 * len(self.trained) * self.learner.schema.size > OWN_MODELS_BYTES:
             self._score_trained()
 
     def evaluate(self, now: float, updates: int, generations: np.ndarray, traffic: dict[str, int]) -> bool:

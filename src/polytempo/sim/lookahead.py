@@ -38,6 +38,7 @@ class Lookahead:
     and not yet fetched, so that memory does not grow with the number of clients in training."""
 
     def __init__(self, workers: int, ahead: int | None = None) -> None:
+        self.workers = workers
         self.spent = Spent()
         self._ahead = ahead if ahead is not None else 4 * workers
         self._held = 0

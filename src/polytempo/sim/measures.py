@@ -70,7 +70,7 @@ def score_clients(
             found.append((places, mean_per_part(values, [len(d.test) for d in data])))
         return found
 
-    parts = in_parts(units, 16)
+    parts = in_parts(units, pool.workers)
     for found in pool.evaluate([lambda part=part: score(part) for part in parts]):  # type: ignore[misc]
         for places, means in found:
             scores[places] = means

@@ -1,11 +1,12 @@
-"""The fused engine: a client's whole local training in one call of compiled code, for models made of layers it knows."""
+"""The fused engine: a client's whole local training in one call of compiled code, for models of layers it knows."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
-from polytempo.learn.fused.plan import Plan, Unsupported, layers_of, make_plan
+from polytempo.learn.fused.layers import UnsupportedError, layers_of
+from polytempo.learn.fused.plan import Plan, make_plan
 from polytempo.learn.fused.training import FINISHED, OPTIONS, train
 from polytempo.learn.fused.vector import LANES
 from polytempo.learn.task import Task
@@ -15,7 +16,7 @@ def why_unsupported(module: nn.Module) -> str | None:
     """Why the fused engine cannot train this module, or None if it can."""
     try:
         layers_of(module)
-    except Unsupported as reason:
+    except UnsupportedError as reason:
         return str(reason)
     return None
 

@@ -108,7 +108,7 @@ def dense_forward(s, w, frames, table, batch):
     if s.relu:
         for b in range(batch):
             for i in range(s.next + b * s.next_pitch, s.next + b * s.next_pitch + s.filters):
-                frames[i] = max(frames[i], ZERO)
+                frames[i] = ZERO if frames[i] <= ZERO else frames[i]  # NaN stays NaN, as in torch
 
 
 @inlined
@@ -117,7 +117,7 @@ def dense_backward(s, w, into, alpha, frames, deltas, table, batch, wants_input)
     if s.relu:
         for b in range(batch):
             for i in range(s.next + b * s.next_pitch, s.next + b * s.next_pitch + s.filters):
-                deltas[i] = deltas[i] if frames[i] > ZERO else ZERO
+                deltas[i] = ZERO if frames[i] <= ZERO else deltas[i]
     vectors = (s.inputs + LANES - 1) // LANES
     if wants_input:
         fill(deltas, s.frame, batch * s.frame_pitch, ZERO)
@@ -253,7 +253,7 @@ def pool(s, out, b, sample, frames, winners):
                 other = lower[2 * q + 1]
                 which = np.int32(3) if other > best else which
                 best = other if other > best else best
-                largest[q] = best if best > floor else floor
+                largest[q] = floor if best <= floor else best
                 winner[q] = which
 
 
@@ -271,7 +271,7 @@ def unpool(s, out, b, sample, frames, deltas, winners, gradient):
             won = s.winners + ((sample * s.filters + o) * height + r) * width
             winner = winners[won : won + width]
             for q in range(width):
-                alive = delta[q] if largest[q] > floor else ZERO
+                alive = ZERO if largest[q] <= floor else delta[q]
                 lines[2 * q + (winner[q] & 1) + (winner[q] >> 1) * pitch] = alive
                 total += alive
         gradient[s.bias + o] += total
@@ -286,7 +286,7 @@ def pass_on(s, out, b, sample, frames):
             at = o * s.line + b * s.vectors * LANES + r * s.pitch
             to = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
             for q in range(s.out_width):
-                frames[to + q] = max(out[at + q], floor)
+                frames[to + q] = floor if out[at + q] <= floor else out[at + q]
 
 
 @kernel
@@ -298,7 +298,7 @@ def pass_back(s, out, b, sample, frames, deltas, gradient):
             to = o * s.line + b * s.vectors * LANES + r * s.pitch
             at = s.next + sample * s.next_pitch + o * s.next_plane + (r + s.next_border) * s.next_row + s.next_border
             for q in range(s.out_width):
-                alive = deltas[at + q] if frames[at + q] > floor else ZERO
+                alive = ZERO if frames[at + q] <= floor else deltas[at + q]
                 out[to + q] = alive
                 total += alive
         gradient[s.bias + o] += total

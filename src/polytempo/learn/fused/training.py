@@ -1,5 +1,5 @@
 """One client's whole local training in one compiled call that holds no GIL: plain SGD adds its steps straight into the
-weights; everything else collects a gradient vector first. ``learn.eager`` is the reference for what each option means."""
+weights; everything else collects a gradient vector first. ``learn.eager`` is the reference for every option."""
 
 import hashlib
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""The two register tiles all the arithmetic is made of, as LLVM vector code: what a BLAS has inside, without its packing
-and threads, which cost more than they bring for one client's small matrices.
+"""The two register tiles all the arithmetic is made of, as LLVM vector code: what a BLAS has inside, without its
+packing and threads, which cost more than they bring for one client's small matrices.
 
 Both add to ``c``, in vectors of 8 floats. The integer table holds, from index ``spot`` on, where each vector of ``x``
 begins, and from ``shift`` on, what is added to it, so that the same tile multiplies plain matrices (shift = row number
@@ -134,8 +134,8 @@ I64 = types.int64
 
 @intrinsic
 def outer_tile(typing, rows, vectors, c, c0, c_row, alpha, a, a0, a_row, a_step, x, x0, table, spot, shift, count):  # type: ignore[no-untyped-def]
-    """``c[c0 + i c_row + 8 v] += alpha sum_k a[a0 + i a_row + k a_step] x[x0 + table[spot + v] + table[shift + k]]`` for
-    i < rows <= 4, v < vectors <= 3, k < count."""
+    """``c[c0 + i c_row + 8 v] += alpha sum_k a[a0 + i a_row + k a_step] x[x0 + table[spot + v] + table[shift + k]]``
+    for i < rows <= 4, v < vectors <= 3, k < count."""
     signature = types.void(
         I64, I64, NUMBERS, I64, I64, types.float32, NUMBERS, I64, I64, I64, NUMBERS, I64, INDICES, I64, I64, I64
     )
@@ -171,7 +171,7 @@ def outer_tile(typing, rows, vectors, c, c0, c_row, alpha, a, a0, a_row, a_step,
 
 @intrinsic
 def inner_tile(typing, rows, columns, c, c0, c_row, c_column, alpha, a, a0, a_row, x, x0, table, spot, shift, count):  # type: ignore[no-untyped-def]
-    """``c[c0 + i c_row + t c_column] += alpha sum_v a[a0 + i a_row + 8 v] . x[x0 + table[spot + v] + table[shift + t]]``
+    """``c[c0 + i c_row + t c_column] += alpha sum_v a[a0 + i a_row + 8 v] x[x0 + table[spot + v] + table[shift + t]]``
     for i < rows <= 4, t < columns <= 3, v < count."""
     signature = types.void(
         I64, I64, NUMBERS, I64, I64, I64, types.float32, NUMBERS, I64, I64, NUMBERS, I64, INDICES, I64, I64, I64
