@@ -27,7 +27,7 @@ from polytempo.learn.engines import make_engine
 from polytempo.learn.models import Inputs, build_model
 from polytempo.learn.task import Engine, Task, make_batches
 
-CLIENTS = 8
+CLIENTS = 4
 SAMPLES = 640
 BATCH = 10
 LR = 0.05

@@ -101,7 +101,7 @@ def one_ulp_away(w: Tensor, purpose: str) -> Tensor:
     return torch.where(up, torch.nextafter(w, torch.tensor(torch.inf)), torch.nextafter(w, torch.tensor(-torch.inf)))
 
 
-def own_drift(engine: EagerEngine, task: Task, tries: int = 4) -> float:
+def own_drift(engine: EagerEngine, task: Task, tries: int = 6) -> float:
     """How far the result moves when the start weights change by one unit in the last place."""
     result = engine.train(task)
     starts = [one_ulp_away(task.start, f"ulp {i}") for i in range(tries)]
@@ -373,10 +373,14 @@ def test_an_unknown_engine_is_answered_with_the_nearest() -> None:
         make_engine("fussed", nn.Linear(3, 2))
 
 
-def test_fused_refuses_labels_that_are_no_class_and_images_that_do_not_fit() -> None:
+def test_fused_refuses_what_does_not_fit_the_model() -> None:
     module, task = named_task(SMALL)
     with pytest.raises(UserError, match="label"):
         FusedEngine(module).train(replace(task, y=task.y + 1))
+    with pytest.raises(UserError, match="weights"):
+        FusedEngine(module).train(replace(task, mask=torch.ones(3, dtype=torch.bool)))
+    with pytest.raises(UserError, match="samples"):
+        FusedEngine(module).train(replace(task, x=task.x[:5], y=task.y[:5]))
     with pytest.raises(UserError, match="shape"):
         FusedEngine(module).train(replace(task, x=task.x[:, :, :7]))
 

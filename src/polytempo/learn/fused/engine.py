@@ -37,9 +37,11 @@ class FusedEngine:
             raise UserError(f"The fused engine needs float32 samples, not {task.x.dtype}. Convert them, or use eager.")
         rows, offsets = _indices(task.batches.rows), _indices(task.batches.offsets)
         plan = self._plan(tuple(task.x.shape[1:]), int(np.diff(offsets).max(initial=1)))
-        start = _numbers(task.start)
-        if len(start) != plan.parameters:
-            raise UserError(f"The model has {plan.parameters} weights; the task starts from {len(start)}.")
+        if rows.size and not 0 <= rows.min() <= rows.max() < len(task.x) == len(task.y):
+            raise UserError(
+                f"Rows up to {rows.max()} of {len(task.x)} samples with {len(task.y)} labels were asked for."
+            )
+        start = _vector(task.start, plan)
         w = np.concatenate([start, np.zeros(LANES, np.float32)])
         anchor = task.objective.anchor
         refreshes = task.refreshes
@@ -49,15 +51,17 @@ class FusedEngine:
             plan.scratch,
             _options(task),
             w,
-            _numbers(task.x).reshape(-1),
+            task.x.contiguous().numpy().reshape(-1),
             _indices(task.y.numpy()),
             rows,
             offsets,
-            start if anchor is None else _numbers(anchor),
-            np.zeros(0, np.bool_) if task.mask is None else task.mask.contiguous().numpy(),
+            start if anchor is None else _vector(anchor, plan),
+            np.zeros(0, np.bool_) if task.mask is None else _vector(task.mask, plan),
             _indices(np.array([refresh.at_step for refresh in refreshes])),
             np.array([refresh.rebase for refresh in refreshes], np.bool_),
-            np.array([_numbers(refresh.weights) for refresh in refreshes], np.float32).reshape(-1, plan.parameters),
+            np.array([_vector(refresh.weights, plan) for refresh in refreshes], np.float32).reshape(
+                -1, plan.parameters
+            ),
             start,
         )
         if bad_step != FINISHED:
@@ -74,7 +78,9 @@ class FusedEngine:
         return self._plans[key]
 
 
-def _numbers(tensor: Tensor) -> np.ndarray:
+def _vector(tensor: Tensor, plan: Plan) -> np.ndarray:
+    if tensor.shape != (plan.parameters,):
+        raise UserError(f"The model has {plan.parameters} weights; a vector of shape {tuple(tensor.shape)} was given.")
     return tensor.detach().contiguous().numpy()
 
 

@@ -131,12 +131,13 @@ def _compiled(sources: str) -> Callable[..., Any]:
         regularised = options.proximal != 0 or options.cosine != 0 or options.l2 != 0
         began = start
         refreshed = 0
-        for step in range(len(offsets)):
-            while refreshed < len(refresh_at) and refresh_at[refreshed] == step:
+        steps = len(offsets) - 1
+        for step in range(steps + 1):
+            while refreshed < len(refresh_at) and (refresh_at[refreshed] == step or step == steps):
                 refresh(weights, fresh[refreshed], began, refresh_rebase[refreshed])
                 began = fresh[refreshed]
                 refreshed += 1
-            if step == len(offsets) - 1:  # refreshes may come after the last step
+            if step == steps:  # only refreshes come after the last step
                 break
             batch_rows = rows[offsets[step] : offsets[step + 1]]
             batch = len(batch_rows)
@@ -149,20 +150,9 @@ def _compiled(sources: str) -> Callable[..., Any]:
             if not cross_entropy_backward(stages[len(stages) - 1], y, batch_rows, frames, deltas):
                 return step
             backward(
-                stages,
-                w,
-                gradient,
-                options.plain,
-                options.lr,
-                frames,
-                deltas,
-                table,
-                batch,
-                unfolded,
-                out,
-                folded,
-                winners,
-            )
+                stages, w, gradient, options.plain, options.lr,
+                frames, deltas, table, batch, unfolded, out, folded, winners,
+            )  # fmt: skip
             if options.plain:
                 continue
             if regularised:
