@@ -65,7 +65,7 @@ def bytes_per_idle_client() -> float:
     for clients in (1_000, 21_000):
         tracemalloc.start()
         simulator = build(clients)
-        simulator.evaluator.stop = simulator.stop = Stop(updates=5)
+        simulator.evaluator.stop = Stop(updates=5)
         simulator.run()
         given = simulator.federation
         own = sum(a.nbytes for a in (given.train_idx, given.test_idx, given.dataset.x, given.dataset.y))

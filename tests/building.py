@@ -57,13 +57,14 @@ def simulator(
     objects: Mapping[str, Any] | None = None,
     workers: int = 1,
     drifts: tuple[Any, ...] = (),
+    engine: str = "eager",
 ) -> Simulator:
     """A simulator of a linear model (4 inputs, 3 classes) on 20 samples per client."""
     federation = make_federation(tiny_dataset(20 * clients), "iid", clients, seed=0, drifts=drifts)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(4, 3))
-    learner = Learner(module, "eager")
+    learner = Learner(module, engine)
     work = work or Work(steps=4, epochs=None, batch_size=4, lr=0.1)
     setting = Setting(initial_vector(module), learner.schema, work, participation, objects=objects or {})
     strategy.begin(setting)

@@ -8,6 +8,7 @@ import pytest
 
 from polytempo.bench import benches
 from polytempo.cli import main as cli
+from polytempo.sim.experiment import make_experiment
 
 FIGURES = [
     "strategy",
@@ -130,6 +131,22 @@ def test_the_strategies_are_listed_with_their_parameters(polytempo):
     assert "staleness = polynomial:0.5" in out
 
 
+def write_bad_files(folder):
+    for name in ("dir.toml", "dir.py"):
+        (folder / name).mkdir()
+    (folder / "latin.toml").write_bytes(b'strategy = "fedasync" # \xe9\n')
+    (folder / "number.toml").write_text('strategy = "fedasync"\nparameters = 3\n')
+    (folder / "syntax.py").write_text("class Mine(:\n")
+    (folder / "name.py").write_text("import os\n\nclass Mine(Strategie):\n    pass\n")
+    (folder / "kinds.py").write_text(
+        "from polytempo.strategies import Strategy\n\n\nclass Mine(Strategy):\n    k: 'Nope' = 3\n\n\n"
+        "class Needy(Strategy):\n    k: int\n"
+    )
+    (folder / "leave.py").write_text("raise SystemExit(3)\n")
+    (folder / "never.dev").write_text("[availability]\non = inf\noff = 1.0\n")
+    (folder / "lost.dev").write_text("[dropout]\nprobability = 1.0\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
@@ -159,6 +176,38 @@ def test_the_strategies_are_listed_with_their_parameters(polytempo):
         (["run", "fedasync", "--init", "no.npy"], "no.npy"),
         (["run", "fedasync", "--updats", "5"], "--updates"),
         (["run", "none.toml"], "none.toml"),
+        (["run", "dir.toml"], "Is a directory"),
+        (["run", "latin.toml"], "latin.toml is no valid TOML"),
+        (["run", "number.toml"], "Expected a table: [parameters]"),
+        (["run", "..:x"], "'..:x' cannot be imported"),
+        (["run", "nowhere.py:Mine"], "nowhere.py"),
+        (["run", "dir.py:Mine"], "IsADirectoryError"),
+        (["run", "syntax.py:Mine"], "SyntaxError: invalid syntax (syntax.py, line 1)"),
+        (["run", "name.py:Mine"], "NameError: name 'Strategie' is not defined (line 3)"),
+        (["run", "kinds.py:Mine"], "Nope"),
+        (["run", "kinds.py:Needy"], "k: Field required."),
+        (["run", "leave.py:Mine"], "SystemExit: 3"),
+        (["run", "os:path"], "expected a class derived from Strategy"),
+        (["run", "os:getcwd"], "expected a class derived from Strategy"),
+        (["run", "fedasync", "--partition", "groups:nan,nan"], "not understood. Expected groups"),
+        (["run", "fedasync", "--partition", "groups:999999999999"], "not understood. Expected groups"),
+        (["run", "fedasync", "--partition", "rotations:1000000"], "1 to 36 clusters"),
+        (["run", "fedasync", "--data", "~nosuchuser/x.npz"], "there is no home directory ~nosuchuser"),
+        (["run", "fedasync", "--data", "mnist", "--data-dir", "~nosuchuser"], "no home directory ~nosuchuser"),
+        (["run", "fedasync", "--time", "inf"], "time: Input should be a finite number"),
+        (["run", "fedasync", "--momentum", "nan"], "momentum: Input should be a finite number"),
+        (["run", "fedasync", "--weight-decay", "inf"], "weight_decay: Input should be a finite number"),
+        (["run", "fedasync", "--set", "staleness=polynomial:nan"], "finite numbers of at least 0"),
+        (["run", "fedasync", "--set", "staleness=hinge:1:inf"], "finite numbers of at least 0"),
+        (["run", "fedasync", "--set", "mixing=NaN"], "mixing: Input should be a finite number"),
+        (["run", "fedbuff", "--set", "server_lr=Infinity"], "server_lr: Input should be a finite number"),
+        (["run", "fedasync", "--lr", "nan"], "finite number above 0"),
+        (["run", "fedasync", "--lr", "inf"], "finite number above 0"),
+        (["run", "fedasync", "--lr", "step:0.1:-1:1"], "finite numbers, START above 0"),
+        (["run", "fedasync", "--lr", "cosine:nan:0.1:10"], "finite numbers, START above 0"),
+        (["run", "fedasync", "--devices", "long" * 99], "Unknown device mix"),
+        (["run", "fedasync", "--devices", "never.dev"], "availability.on: Input should be a finite number"),
+        (["run", "fedasync", "--devices", "lost.dev"], "dropout.probability: Input should be less than 1"),
         (["compare", "fedavg", "fedasink"], "Did you mean 'fedasync'"),
         (["compare", "fedavg", "--set", "mixing=0.5"], "parameter"),
         (["report", "nowhere"], "nowhere"),
@@ -168,12 +217,63 @@ def test_the_strategies_are_listed_with_their_parameters(polytempo):
         (["data", "get", "mnist"], "mirror"),
     ],
 )
-def test_bad_input_is_one_message_on_stderr_and_exit_code_2(polytempo, monkeypatch, arguments, hint):
+def test_bad_input_is_one_message_on_stderr_and_exit_code_2(polytempo, tmp_path, monkeypatch, arguments, hint):
     monkeypatch.delenv("POLYTEMPO_MIRROR", raising=False)
+    write_bad_files(tmp_path)
     code, out, err = polytempo(*arguments)
     assert code == 2
     assert hint in err
     assert "Traceback" not in out + err
+
+
+def test_ctrl_c_ends_with_130_and_says_how_to_go_on(polytempo, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "simulate_experiment", interrupted)
+    code, _, err = polytempo("run", "fedasync", "--out", "here")
+    assert code == 130
+    assert "--out here goes on" in err
+
+
+def test_a_report_that_cannot_be_written_is_an_error(polytempo):
+    polytempo("run", "fedavg", "--clients", 4, "--updates", 4, "--quiet", "--out", "r")
+    code, _, err = polytempo("report", "r", "--out", "r/config.json/x.html")
+    assert code == 2
+    assert "Cannot write the report to r/config.json/x.html" in err
+
+
+def test_a_strategy_of_ones_own_needs_no_decorator(polytempo, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from polytempo.strategies.fedasync import FedAsync\n\n\nclass Mine(FedAsync):\n    patience: int = 3\n"
+    )
+    arguments = ("run", "mine.py:Mine", "--clients", 4, "--updates", 4, "--quiet")
+    assert polytempo(*arguments, "--set", "patience=5", "--out", "r")[0] == 0
+    assert json.loads((tmp_path / "r/config.json").read_text())["parameters"]["patience"] == 5
+    code, _, err = polytempo(*arguments, "--set", "patience=often", "--out", "s")
+    assert code == 2
+    assert "patience: Input should be a valid integer" in err
+
+
+def test_an_experiment_knows_its_files_by_content(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["own.dev", "rows.npz", "zeros.npy", "mine.csv", "method.py", "parts.py"]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    experiment = make_experiment(
+        **{"strategy": "method.py:Mine", "devices": "own.dev", "partition": "file:rows.npz", "init": "zeros.npy"},
+        **{"data": "mine.csv", "model": "parts.py:model", "loss": "parts.py:loss", "metric": "gone.py:metric"},
+    )
+    files = experiment.files()
+    assert sorted(files) == sorted(names)
+    (tmp_path / "parts.py").write_text("changed")
+    assert {name for name, content in experiment.files().items() if content != files[name]} == {"parts.py"}
+    assert make_experiment(strategy="fedavg").files() == {}
+
+
+def test_where_data_lie_and_how_many_threads_train_are_no_settings_of_a_result():
+    one, other = (make_experiment(strategy="fedavg", **where) for where in ({}, {"data_dir": "here", "workers": 3}))
+    assert one.settings() == other.settings()
 
 
 def test_a_bench_writes_its_table_and_goes_on_where_it_was(polytempo, tmp_path, monkeypatch):

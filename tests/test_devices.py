@@ -202,7 +202,7 @@ def test_a_speed_change_in_a_file_hits_the_clients_it_names(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("jiter = 0.1", "jiter: Extra inputs are not permitted. Keys: seconds_per_step, speed, jitter"),
+        ("jiter = 0.1", "jiter: Extra inputs are not permitted; got 0.1. Keys: seconds_per_step, speed, jitter"),
         ("jitter = -1.0", "jitter: Input should be greater than or equal to 0"),
         ("speed = 'slwo:0.3x5'", "Did you mean 'slow'"),
         ("[network]\nup = 0.0", "network.up: Input should be greater than 0"),
@@ -211,11 +211,30 @@ def test_a_speed_change_in_a_file_hits_the_clients_it_names(tmp_path: Path) -> N
         ("[[speed_change]]\nat = 1.0\nfactor = 2.0\nclients = 3", "Expected more than 0, at most 1"),
         ("[[type]]\nname = 'a'\nshare = 0.5\nseconds_per_step = 1.0", "shares sum to 0.5, expected 1"),
         ("jitter = ", "is no valid TOML"),
+        ("jitter = nan", "jitter: Input should be a finite number"),
+        ("seconds_per_step = inf", "seconds_per_step: Input should be a finite number"),
+        ("[[late]]\nclients = 0.1\nat = inf", "late.0.at: Input should be a finite number"),
+        ("[network]\nlatency = inf", "network.latency: Input should be a finite number"),
+        ("[network]\nup = nan", "network.up: Input should be greater than 0"),
+        ("[dropout]\nprobability = 1.0", "dropout.probability: Input should be less than 1"),
     ],
 )
 def test_a_file_with_a_mistake_is_refused_with_the_key_and_the_reason(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         from_toml(tmp_path, text)
+
+
+def test_bandwidth_may_be_infinite(tmp_path: Path) -> None:
+    devices = from_toml(tmp_path, "[network]\nup = inf\ndown = 10.0\nlatency = 0.5")
+    assert (devices.up_seconds(0, 100), devices.down_seconds(0, 100)) == (0.5, 10.5)
+
+
+def test_a_file_may_have_any_name_but_that_of_a_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("phones", "uniform"):
+        Path(name).write_text("seconds_per_step = 7.0")
+    assert make_devices("phones", 2, seed=0).seconds_per_step.tolist() == [7.0, 7.0]
+    assert make_devices("uniform", 2, seed=0).seconds_per_step.max() <= 5
 
 
 def test_a_missing_file_is_an_error() -> None:

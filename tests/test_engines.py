@@ -16,6 +16,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import Objective, Work
 from polytempo.core.streams import stream
 from polytempo.core.vectors import Schema
+from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.eager import EagerEngine
 from polytempo.learn.engines import make_engine
 from polytempo.learn.fused.engine import FusedEngine, why_unsupported
@@ -85,6 +86,9 @@ OPTIONS: dict[str, Callable[[Task], Task]] = {
         task, refreshes=(Refresh(3, near(task, "one")), Refresh(5, near(task, "two"), True))
     ),
     "rebase": lambda task: replace(task, refreshes=(Refresh(3, near(task, "one"), rebase=True),)),
+    "refreshed anchor": lambda task: replace(
+        task, objective=Objective(0.5, 0.5, 0.1), refreshes=(Refresh(2, near(task, "one"), rebase=True),)
+    ),
     "everything": everything,
 }
 
@@ -244,6 +248,18 @@ def test_a_refresh_before_the_first_step_is_another_start(engine: type) -> None:
 
 
 @engines
+@pytest.mark.parametrize("rebase", [False, True])
+def test_the_anchor_follows_a_refresh_unless_it_was_given(engine: type, rebase: bool) -> None:
+    module, task = named_task(SMALL)
+    fresh = near(task, "fresh", size=0.1)
+    trainer = engine(module)
+    for anchor in (None, near(task, "anchor", size=0.1)):
+        regularised = replace(task, objective=Objective(proximal=2.0, cosine=2.0, l2=0.5, anchor=anchor))
+        refreshed = trainer.train(replace(regularised, refreshes=(Refresh(0, fresh, rebase),)))
+        assert largest(refreshed - trainer.train(replace(regularised, start=fresh))) < 1e-5
+
+
+@engines
 def test_a_refresh_after_the_last_step_is_the_result(engine: type) -> None:
     module, task = named_task(SMALL)
     fresh = near(task, "fresh")
@@ -310,6 +326,25 @@ def test_eager_equals_torch_optim_buffers_included(option: str) -> None:
     assert largest(EagerEngine(module).train(task) - by_torch(module, task, torch.float32)) < 2e-6
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_eager_leaves_parameters_without_gradient_alone_as_torch_optim_does(optimizer: str) -> None:
+    module = with_batch_norm()
+    module[4].requires_grad_(False)
+    task = some_task(module, (1, 8, 8))
+    task = replace(task, lr=0.01, work=Work(optimizer=optimizer, momentum=0.9, weight_decay=0.1))
+    assert largest(EagerEngine(module).train(task) - by_torch(module, task, torch.float32)) < 2e-6
+    pulled = EagerEngine(module).train(replace(task, objective=Objective(1.0, 1.0, 1.0, near(task, "anchor"))))
+    frozen = Schema.of(module).layers(["4"])
+    assert torch.equal(pulled[frozen], task.start[frozen])
+
+
+def test_a_batch_of_one_sample_before_batch_norm_is_an_error_that_says_what_to_do() -> None:
+    module = with_batch_norm()
+    task = some_task(module, (1, 8, 8))
+    with pytest.raises(UserError, match="--batch-size"):
+        EagerEngine(module).train(replace(task, batches=Batches(np.arange(11), np.array([0, 10, 11]))))
+
+
 def test_eager_keeps_the_statistics_of_a_frozen_layer() -> None:
     module = with_batch_norm()
     task = some_task(module, (1, 8, 8))
@@ -329,6 +364,13 @@ def test_eager_dropout_depends_on_the_seed_alone() -> None:
     assert not torch.equal(trainer.train(replace(task, seed=1)), first)
 
 
+def test_eager_dropout_in_two_places_is_replaced_in_both() -> None:
+    dropout = nn.Dropout(0.5)
+    module, replaced = seeded_dropout(nn.Sequential(nn.Linear(4, 4), dropout, nn.Linear(4, 4), dropout))
+    assert len(replaced) == 2
+    assert not any(isinstance(part, nn.Dropout) for part in module)
+
+
 # Which engine
 
 
@@ -336,6 +378,7 @@ def test_eager_dropout_depends_on_the_seed_alone() -> None:
 def test_auto_is_fused_where_that_is_possible(name: str) -> None:
     module, _ = named_task(name)
     assert isinstance(make_engine("auto", module), FusedEngine)
+    assert isinstance(make_engine("auto", module, F.cross_entropy), FusedEngine)
 
 
 def test_auto_is_eager_for_other_layers_and_other_losses() -> None:

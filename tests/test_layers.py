@@ -29,6 +29,17 @@ def test_imports_go_down_only(path):
         assert other == layer or LEVEL[other] < LEVEL[layer], f"{layer} imports {other}"
 
 
+def test_every_purpose_of_a_random_stream_belongs_to_one_module():
+    users: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "stream":
+                purpose = ast.literal_eval(node.args[1])
+                users.setdefault(purpose, set()).add(str(path.relative_to(ROOT)))
+    assert len(users) > 10
+    assert {purpose: modules for purpose, modules in users.items() if len(modules) > 1} == {}
+
+
 def test_strategies_do_no_io():
     forbidden = {"time", "socket", "random", "os", "threading", "asyncio", "pathlib", "datetime"}
     for path in (ROOT / "strategies").rglob("*.py"):

@@ -65,6 +65,14 @@ def test_random_choice_reaches_everyone_and_repeats_with_the_seed():
     assert turns(1) == turns(1) != turns(2)
 
 
+def test_a_busy_client_that_joins_again_is_not_counted_twice():
+    participation = joined(Quota(count=1), 2)
+    (first,) = participation.ready(0)
+    participation.join(first)
+    assert participation.busy == 0
+    assert participation.ready(1) == [1]
+
+
 def test_a_saved_participation_goes_on_as_if_nothing_had_happened():
     one = joined(Quota(count=2), 6)
     busy = [client for c in range(6) for client in one.ready(c)]

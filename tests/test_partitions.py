@@ -206,6 +206,14 @@ def test_natural_clients_have_at_least_two_samples() -> None:
     assert sorted([*train, *test]) == [0, 2, 3]
 
 
+def test_only_users_with_the_minimum_of_samples_are_counted() -> None:
+    users = np.repeat([0, 1, 2], [2, 5, 9])
+    dataset = Dataset("tiny", np.zeros((16, 1), np.float32), np.zeros(16, int), 1, 16, users)
+    counted = [clients_in("natural", dataset, min_samples) for min_samples in (2, 5, 9)]
+    assert counted == [3, 2, 1]
+    assert len(make_federation(dataset, "natural", counted[1], seed=0, min_samples=5)) == 2
+
+
 def write(path: Path, **changes: object) -> str:
     arrays: dict[str, object] = {"train_idx": [5, 2, 7, 8], "train_off": [0, 2, 4], "test_idx": [11, 0]}
     arrays |= {"test_off": [0, 1, 2]} | changes

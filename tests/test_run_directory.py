@@ -1,6 +1,7 @@
 """What a run leaves behind, and that a run that was killed ends as if it had not been."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -33,7 +34,7 @@ class PulledPlugError(Exception):
     pass
 
 
-def killed_after(events: int):
+def pulled_after(events: int):
     """A progress function that pulls the plug."""
     count = 0
 
@@ -60,7 +61,7 @@ def test_a_run_killed_anywhere_ends_bit_identical(tmp_path, every_event, setting
     whole = run_experiment(experiment, tmp_path / "whole").result
     for events in kills:
         with pytest.raises(PulledPlugError):
-            run_experiment(experiment, tmp_path / "cut", killed_after(events), checkpoint_seconds=0)
+            run_experiment(experiment, tmp_path / "cut", pulled_after(events), checkpoint_seconds=0)
     resumed = run_experiment(experiment, tmp_path / "cut").result
     timing = {"wall_seconds", "train_seconds", "overhead_seconds"}
     assert {k: v for k, v in resumed.items() if k not in timing} == {k: v for k, v in whole.items() if k not in timing}
@@ -68,19 +69,20 @@ def test_a_run_killed_anywhere_ends_bit_identical(tmp_path, every_event, setting
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
 
 
-def test_a_run_survives_kill_9(tmp_path):
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
+def test_a_run_that_was_stopped_goes_on_and_ends_bit_identical(tmp_path, how):
     script = (
         "from polytempo.sim.run import run_experiment; from polytempo.sim.experiment import make_experiment\n"
         "from pathlib import Path; import sys\n"
-        "e = make_experiment(strategy='fedasync', clients=10, updates=1500, engine='eager')\n"
+        "e = make_experiment(strategy='fedasync', clients=10, updates=800, engine='eager')\n"
         "print(run_experiment(e, Path(sys.argv[1]), checkpoint_seconds=0.05).result['digest'])\n"
     )
     cut = tmp_path / "cut"
-    process = subprocess.Popen([sys.executable, "-c", script, str(cut)])
+    process = subprocess.Popen([sys.executable, "-c", script, str(cut)], stderr=subprocess.DEVNULL)
     while not (cut / CHECKPOINT).exists() and process.poll() is None:
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.send_signal(how)
+    assert process.wait() == -how
     ends = [
         subprocess.run(
             [sys.executable, "-c", script, str(directory)], capture_output=True, text=True, check=True
@@ -101,6 +103,31 @@ def test_a_run_directory_holds_config_metrics_models_and_no_checkpoint(tmp_path)
     with safe_open(tmp_path / "run/models.safetensors", "pt") as models:
         assert models.get_tensor("client_model").tolist() == [0] * 6
         assert models.get_tensor("0.1.weight").shape == torch.Size([100, 64])
+
+
+def test_a_run_begun_again_is_not_finished_until_it_is(tmp_path, every_event):
+    experiment = make_experiment(**SETTINGS)
+    run_experiment(experiment, tmp_path / "run")
+    with pytest.raises(PulledPlugError):
+        run_experiment(experiment, tmp_path / "run", pulled_after(5), checkpoint_seconds=math.inf)
+    assert not is_finished(experiment, tmp_path / "run")
+
+
+def test_a_changed_file_makes_another_run(tmp_path):
+    devices = tmp_path / "devices.toml"
+    devices.write_text("seconds_per_step = 1.0")
+    experiment = make_experiment(**{**SETTINGS, "devices": str(devices)})
+    run_experiment(experiment, tmp_path / "run")
+    devices.write_text("seconds_per_step = 2.0")
+    with pytest.raises(UserError, match="holds another run"):
+        is_finished(experiment, tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", ["{}", "no json", "[]"])
+def test_a_foreign_config_is_no_run(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match="holds no run"):
+        run_experiment(make_experiment(**SETTINGS), tmp_path)
 
 
 def test_another_run_is_never_overwritten(tmp_path):
@@ -136,7 +163,7 @@ def test_a_file_in_the_way_is_an_error_in_plain_words(tmp_path):
 def test_a_checkpoint_of_other_versions_is_not_continued(tmp_path, every_event):
     experiment = make_experiment(**SETTINGS)
     with pytest.raises(PulledPlugError):
-        run_experiment(experiment, tmp_path / "cut", killed_after(9), checkpoint_seconds=0)
+        run_experiment(experiment, tmp_path / "cut", pulled_after(9), checkpoint_seconds=0)
     config = json.loads((tmp_path / "cut/config.json").read_text())
     config["versions"]["torch"] = "0.0"
     (tmp_path / "cut/config.json").write_text(json.dumps(config))

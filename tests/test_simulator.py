@@ -1,6 +1,5 @@
 """The simulator: determinism, stops, participation, clients that come and go, data that drift."""
 
-import math
 import tracemalloc
 from itertools import pairwise
 
@@ -133,13 +132,16 @@ def test_clients_that_think_start_when_they_choose(tmp_path):
     assert sum(pauses) / len(pauses) == pytest.approx(20, rel=0.8)
 
 
-def test_a_client_that_is_not_available_does_not_start(tmp_path):
+@pytest.mark.parametrize("quota", [Quota(), Quota(count=1)])
+@pytest.mark.parametrize("method", [FedAsync, FedAvg])
+def test_a_client_that_is_not_available_does_not_begin(tmp_path, method, quota):
     devices = tmp_path / "devices.toml"
-    devices.write_text("[availability]\non = 10.0\noff = 30.0\n")
-    sim = simulator(FedAsync(), clients=3, devices=str(devices), stop=Stop(updates=30))
+    devices.write_text("jitter = 0.0\n[availability]\non = 10.0\noff = 30.0\n")
+    sim = simulator(method(), clients=3, devices=str(devices), stop=Stop(updates=30), participation=quota)
     sim.run()
     for row in sim.history.updates:
-        assert sim.devices.available_from(row["client"], row["began"]) == row["began"]
+        first_step = row["time"] - row["steps"]
+        assert sim.devices.available_from(row["client"], first_step) == first_step
 
 
 def test_the_network_takes_its_time_both_ways(tmp_path):
@@ -162,6 +164,13 @@ def test_a_label_swap_hurts_until_it_is_learned():
     assert after < before
     assert rows[-1]["accuracy"] > after
     assert [mark["kind"] for mark in sim.history.marks] == ["drift"] * 3
+
+
+def test_a_drift_at_the_beginning_is_there_in_the_first_training():
+    sim = simulator(FedAsync(), clients=2, drifts=(Drift(at=0.0, kind="swap", labels=((0, 1),)),), stop=Stop(updates=1))
+    sim.run()
+    assert [mark["time"] for mark in sim.history.marks] == [0.0, 0.0]
+    assert all(flight.generation == 1 for flight in sim._flights.values())
 
 
 def test_an_update_with_nan_is_refused_and_a_diverging_run_ends_in_plain_words():
@@ -199,8 +208,7 @@ def test_memory_per_idle_client_stays_small():
     few, many = 500, 3_500
     sizes = []
     for clients in (few, many):
-        sim = simulator(strategy, clients=clients, participation=Quota(count=1), stop=Stop(updates=3))
-        sim.eval_every = math.inf
+        sim = simulator(strategy, clients=clients, participation=Quota(count=1), stop=Stop(updates=60))
         sim.run()
         index_list = sum(a.nbytes for a in (sim.federation.train_idx, sim.federation.test_idx))
         data = sim.federation.dataset.x.nbytes + sim.federation.dataset.y.nbytes

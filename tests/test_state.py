@@ -1,7 +1,8 @@
 """The save/load contract."""
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,6 +12,16 @@ from hypothesis import strategies as st
 
 from polytempo.core.branch import Branch
 from polytempo.core.state import digest, load, pack, save, stateful, unpack
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+class Whole(int):
+    pass
+
 
 keys = st.one_of(st.integers(), st.text(), st.booleans(), st.tuples(st.integers(), st.text()))
 plain = st.recursive(
@@ -55,6 +66,23 @@ def test_a_changed_bit_changes_the_digest():
     one, other = torch.zeros(3), torch.zeros(3)
     other[1] = 1e-45
     assert digest(one) != digest(other)
+
+
+def test_shape_and_type_are_part_of_the_digest():
+    tensors = [torch.zeros(2, 3), torch.zeros(6), torch.zeros(3, dtype=torch.float64)]
+    assert len({digest(tensor) for tensor in tensors}) == 3
+    assert digest([torch.zeros(2), torch.zeros(4)]) != digest([torch.zeros(4), torch.zeros(2)])
+
+
+@pytest.mark.parametrize("value", [defaultdict(int), Point(1, 2), Whole(1)])
+def test_a_subclass_that_would_come_back_as_something_else_is_refused(value):
+    with pytest.raises(TypeError, match=type(value).__name__):
+        pack([value])
+
+
+def test_numpy_scalars_become_plain_numbers():
+    back = unpack(*pack([np.float32(0.5), np.int64(3), np.bool_(True)]))
+    assert [type(value) for value in back] == [float, int, bool]
 
 
 def test_a_set_is_refused_because_its_order_would_be_lost():

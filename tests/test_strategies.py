@@ -19,6 +19,7 @@ from polytempo.strategies.fedprox import FedProx
 from polytempo.strategies.parts.participation import Quota
 from polytempo.strategies.parts.staleness import Constant, Hinge, Polynomial
 from polytempo.strategies.standalone import Standalone
+from polytempo.strategies.strategy import parameters
 
 
 def orders_when_all_are_ready(strategy: Strategy, clients: int = 3) -> list[Train]:
@@ -75,6 +76,23 @@ def test_fedbuff_weighs_deltas_by_staleness_and_starts_an_empty_buffer():
     assert strategy.model.weights.item() == pytest.approx(2)
     strategy.updated(update(1, 0, vector(0), vector(1)), 1.0)  # tau = 1
     assert strategy.model.weights.item() == pytest.approx(2 + 2 / 2**0.5)
+
+
+def test_what_derives_from_fedbuff_keeps_its_state_over_a_server_step():
+    @parameters
+    class Counting(FedBuff):
+        def setup(self):
+            super().setup()
+            self.seen = 0
+
+        def updated(self, update, now):
+            super().updated(update, now)
+            self.seen += 1
+
+    strategy = begun(Counting(buffer_size=1), vector(0.0))
+    for _ in range(3):
+        strategy.updated(update(0, 0, vector(0), vector(1)), 1.0)
+    assert strategy.seen == 3
 
 
 def test_fedavg_averages_models_by_samples():

@@ -194,6 +194,16 @@ def test_a_mask_trains_uploads_and_takes_only_its_share():
     assert sim.now == pytest.approx(4 * 5 / 15, rel=0.3)
 
 
+def test_a_mask_that_lets_nothing_move_is_an_error_that_says_so():
+    @record
+    class Frozen(Strategy):
+        def order_for(self, client, now):
+            return self.train(client, self.model, mask=torch.zeros(len(self.model.weights), dtype=torch.bool))
+
+    with pytest.raises(StrategyError, match="nothing move"):
+        simulator(Frozen, clients=1).run()
+
+
 def test_only_the_trainable_layers_move():
     @record
     class Head(Recorder):

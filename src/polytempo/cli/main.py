@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,9 +46,6 @@ def main() -> None:
     except (UserError, StrategyError) as error:
         print(f"polytempo: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("polytempo: stopped; the same command with the same --out goes on from here.", file=sys.stderr)
-        sys.exit(130)
 
 
 @app.command()
@@ -71,7 +70,8 @@ def run(
     out = out or _new_directory(f"{_label(experiment.strategy)}-{_label(experiment.data)}")
     with progress_bar(quiet) as bar:
         bar.begin(experiment.strategy)
-        done = simulate_experiment(experiment, out, bar.show)
+        with _continuable(f"--out {out}"):
+            done = simulate_experiment(experiment, out, bar.show)
     _show([done], out / "report.html", quiet, as_json)
     if as_json:
         print(json.dumps(done.result))
@@ -98,7 +98,8 @@ def compare(
         for experiment in experiments:
             label = f"{_label(experiment.strategy)}-seed{experiment.seed}"
             bar.begin(f"{label} ({len(runs) + 1} of {len(experiments)})")
-            runs.append(simulate_experiment(experiment, out / label, bar.show, reuse=True))
+            with _continuable(f"--out {out}"):
+                runs.append(simulate_experiment(experiment, out / label, bar.show, reuse=True))
     page = write_report(runs, out / "report.html", " · ".join(strategies))
     _show(runs, page, quiet, as_json)
     if as_json:
@@ -135,7 +136,7 @@ def bench(
         Console().print(listing("benches"))
         return
     chosen = benches[name]
-    with progress_bar(quiet) as bar:
+    with progress_bar(quiet) as bar, _continuable(f"--out {out}"):
         written = run_bench(chosen, out, quick, seeds, data_dir, bar.begin, bar.show)
     print(written.read_text())
     Console().print(f"Written to {written.parent}", soft_wrap=True)
@@ -149,6 +150,16 @@ def data_get(
 ) -> None:
     """Download a data set from a mirror and check it."""
     print(get_dataset(name, data_dir, mirror))
+
+
+@contextmanager
+def _continuable(same: str) -> Iterator[None]:
+    """Ctrl-C ends with 130 and says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"polytempo: stopped. The same command with {same} goes on from here.", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _show(runs: list[Run], page: Path, quiet: bool, as_json: bool) -> None:
@@ -166,4 +177,4 @@ def _new_directory(name: str) -> Path:
 
 def _label(text: str) -> str:
     """A name fit for a directory."""
-    return "".join(c if c.isalnum() or c in "+-_" else "-" for c in text).strip("-")
+    return "".join(c if c.isalnum() or c in "+-_" else "-" for c in text).strip("-")[-60:]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from polytempo.sim.run import Progress as Standing
 
@@ -14,19 +14,21 @@ class ProgressBar:
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
-        self._task = bar.add_task("", total=None, rate="", standing="")
+        self._task = bar.add_task("", total=1.0, standing="")
+        self._first: Standing | None = None  # a continued run begins in the middle
 
     def begin(self, label: str) -> None:
-        self._bar.reset(self._task, description=label, total=None, rate="", standing="")
+        self._bar.reset(self._task, description=label, total=1.0, standing="")
+        self._first = None
 
     def show(self, standing: Standing) -> None:
-        task = self._bar.tasks[0]
+        self._first = self._first or standing
+        elapsed = self._bar.tasks[0].elapsed or 1e-3
         self._bar.update(
             self._task,
-            completed=standing.updates,
-            total=standing.planned,
-            rate=f"{standing.updates / max(task.elapsed or 0, 1e-3):,.0f} updates/s",
-            standing=f"virtual {standing.time:,.0f} s, accuracy {standing.accuracy:.3f}",
+            completed=standing.share,
+            standing=f"{standing.updates:,} updates, {(standing.updates - self._first.updates) / elapsed:,.0f}/s, "
+            f"virtual {standing.time:,.0f} s, accuracy {standing.accuracy:.3f}",
         )
 
 
@@ -36,8 +38,7 @@ def progress_bar(quiet: bool) -> Iterator[ProgressBar]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        TaskProgressColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[standing]}"),
     )

@@ -34,7 +34,8 @@ class Work:
 @stateful
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What is added to the local loss, over the parameters w and an anchor a (the start weights unless given):
+    """What is added to the local loss, over the parameters w and an anchor a (unless given, the start weights or those
+    of the last refresh):
     ``proximal/2 ||w - a||^2 + cosine (1 - cos(w, a)) + l2 ||w - a||``."""
 
     proximal: float = 0.0

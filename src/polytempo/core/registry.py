@@ -3,9 +3,12 @@
 import difflib
 import importlib
 import importlib.util
+import os
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from polytempo.core.errors import UserError
@@ -59,18 +62,37 @@ def from_import_path(path: str, kind: str) -> Any:
     where, _, name = path.rpartition(":")
     if not where:
         raise UserError(f"{kind} {path!r} is no import path. Expected package.module:name or file.py:name.")
+    file = imported_file(path)
     try:
-        if where.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(f"polytempo_file_{Path(where).stem}", where)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module  # dataclasses and pydantic look a class's module up
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(where)
-    except (ImportError, FileNotFoundError) as error:
+        module = importlib.import_module(where) if file is None else _load(file)
+    except ModuleNotFoundError as error:
         raise UserError(f"{kind} {path!r} cannot be imported: {error}. Is it on PYTHONPATH?") from error
+    except (Exception, SystemExit) as error:  # a user's file may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{kind} {path!r} cannot be imported: {reason}{_line_of(error, file)}.") from error
     if not hasattr(module, name):
         raise UserError(unknown(f"name in {where}", name, [n for n in vars(module) if not n.startswith("_")]))
     return getattr(module, name)
+
+
+def imported_file(path: str) -> Path | None:
+    """The file of ``some/file.py:name``; None for other words."""
+    where = path.rpartition(":")[0]
+    return Path(where) if where.endswith(".py") else None
+
+
+def _load(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"polytempo_file_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pydantic look a class's module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _line_of(error: BaseException, file: Path | None) -> str:
+    """The last line of the file that was running; a SyntaxError's own text has its line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if file and frame.filename == os.path.abspath(file)]
+    return f" (line {lines[-1]})" if lines else ""

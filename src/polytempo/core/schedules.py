@@ -1,7 +1,7 @@
 """Numbers that change over a client's rounds, such as a learning rate. A plain float is a constant schedule."""
 
 from dataclasses import dataclass
-from math import cos, pi
+from math import cos, inf, pi
 from typing import Literal
 
 from polytempo.core.errors import UserError
@@ -30,18 +30,25 @@ class Schedule:
 def parse_rate(text: str | float) -> float | Schedule:
     """A number, or a schedule in words."""
     try:
-        return float(text)
+        rate = float(text)
     except ValueError:
-        pass
-    kind, *rest = str(text).split(":")
+        return _parse_schedule(str(text))
+    if not 0 < rate < inf:
+        raise UserError(f"Learning rate {text} is not usable. Expected a finite number above 0.")
+    return rate
+
+
+def _parse_schedule(text: str) -> Schedule:
+    kind, *rest = text.split(":")
     try:
         start, change, rounds = float(rest[0]), float(rest[1]), int(rest[2])
-        if kind not in ("step", "cosine") or len(rest) != 3 or rounds < 1:
+        fits = 0 < start < inf and 0 <= change < inf and rounds >= 1
+        if kind not in ("step", "cosine") or len(rest) != 3 or not fits:
             raise ValueError
     except (ValueError, IndexError):
         raise UserError(
             f"Learning rate {text!r} is neither a number nor a schedule. "
-            "Expected 0.01, step:START:FACTOR:ROUNDS or cosine:START:END:ROUNDS."
+            "Expected 0.01, step:START:FACTOR:ROUNDS or cosine:START:END:ROUNDS, with finite numbers, START above 0."
         ) from None
     return Schedule(kind, start, change, rounds)  # type: ignore[arg-type]
 

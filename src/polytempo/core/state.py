@@ -28,8 +28,12 @@ def stateful(cls: C) -> C:
     ``load_state``."""
     if not dataclasses.is_dataclass(cls) and not hasattr(cls, "load_state"):
         raise TypeError(f"{cls.__name__} is neither a dataclass nor has it save_state and load_state")
-    _classes[cls.__name__] = cls
+    _classes[_name(cls)] = cls
     return cls
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def pack(value: object) -> tuple[str, list[Tensor]]:
@@ -77,33 +81,35 @@ class _Packer:
         self._alive: list[object] = []  # keeps ids valid while packing
 
     def pack(self, value: object) -> Any:
-        if value is None or isinstance(value, bool | int | float | str):
+        # By exact type: a subclass (a named tuple, a defaultdict) would come back as something else.
+        kind = type(value)
+        if value is None or kind in (bool, int, float, str):
             return value
-        if isinstance(value, list):
-            return [self.pack(v) for v in value]
-        if isinstance(value, tuple):
-            return {"tuple": [self.pack(v) for v in value]}
+        if isinstance(value, np.generic):
+            return self.pack(value.item())
+        if kind is list:
+            return [self.pack(v) for v in value]  # type: ignore[attr-defined]
+        if kind is tuple:
+            return {"tuple": [self.pack(v) for v in value]}  # type: ignore[attr-defined]
         if isinstance(value, deque):
             return {"deque": [self.pack(v) for v in value], "maxlen": value.maxlen}
-        if isinstance(value, dict):
-            return {"dict": [[self.pack(k), self.pack(v)] for k, v in value.items()]}
+        if kind is dict:
+            return {"dict": [[self.pack(k), self.pack(v)] for k, v in value.items()]}  # type: ignore[attr-defined]
         if isinstance(value, Tensor):
-            return {"tensor": self._tensor(value, value)}
+            return self._tensor("tensor", value, value)
         if isinstance(value, np.ndarray):
-            return {"array": self._tensor(value, torch.from_numpy(np.ascontiguousarray(value)))}
-        if type(value).__name__ in _classes:
+            return self._tensor("array", value, torch.from_numpy(value.copy()))
+        if _classes.get(_name(kind)) is kind:
             return self._object(value)
-        hint = (
-            "a dict keeps its order, use that" if isinstance(value, set | frozenset) else "declare the class @stateful"
-        )
-        raise TypeError(f"{type(value).__name__} cannot be part of a state: {hint}")
+        hint = "use a dict, which keeps its order" if kind in (set, frozenset) else "use plain data, or @stateful"
+        raise TypeError(f"{kind.__name__} cannot be part of a state: {hint}")
 
-    def _tensor(self, owner: object, tensor: Tensor) -> int:
+    def _tensor(self, kind: str, owner: object, tensor: Tensor) -> dict[str, Any]:
         if id(owner) not in self._numbers:
             self._numbers[id(owner)] = len(self.tensors)
             self._alive.append(owner)
             self.tensors.append(tensor)
-        return self._numbers[id(owner)]
+        return {kind: self._numbers[id(owner)], "type": str(tensor.dtype), "shape": list(tensor.shape)}
 
     def _object(self, value: Any) -> dict[str, Any]:
         if id(value) in self._numbers:
@@ -115,7 +121,7 @@ class _Packer:
             saved = value.save_state()
         else:
             saved = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {"object": type(value).__name__, "state": {name: self.pack(v) for name, v in saved.items()}}
+        return {"object": _name(type(value)), "state": {name: self.pack(v) for name, v in saved.items()}}
 
 
 class _Unpacker:

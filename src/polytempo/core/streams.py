@@ -10,7 +10,8 @@ from numpy.random.bit_generator import ISeedSequence
 
 def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:
     """The generator of one purpose, for example ``stream(seed, "batches", client, count)``."""
-    return np.random.Generator(np.random.PCG64DXSM(_Name(seed, purpose, keys)))
+    name: Any = _Name(seed, purpose, keys)  # numpy's stubs do not admit its own ISeedSequence
+    return np.random.Generator(np.random.PCG64DXSM(name))
 
 
 class _Name(ISeedSequence):

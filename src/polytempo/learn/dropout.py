@@ -26,7 +26,7 @@ def seeded_dropout(module: nn.Module) -> tuple[nn.Module, list[SeededDropout]]:
     """Replace every dropout layer of a module, in place; the replacements in order."""
     replaced: list[SeededDropout] = []
     for parent in list(module.modules()):
-        for name, child in parent.named_children():
+        for name, child in parent._modules.items():  # named_children() leaves out a layer's second place
             if isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
                 replaced.append(SeededDropout(child.p, not isinstance(child, nn.Dropout)))
                 setattr(parent, name, replaced[-1])

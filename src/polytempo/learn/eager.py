@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from polytempo.core.errors import UserError
 from polytempo.core.orders import Objective
 from polytempo.core.vectors import Schema
 from polytempo.learn.dropout import seeded_dropout
@@ -30,6 +31,7 @@ class EagerEngine:
         bench.load(task)
         refreshes = list(task.refreshes)
         began = task.start
+        own_anchor = task.objective.anchor
         offsets = task.batches.offsets.tolist()
         rows = torch.from_numpy(task.batches.rows)
         optimise = _adam if task.work.optimizer == "adam" else _sgd
@@ -40,8 +42,8 @@ class EagerEngine:
                 began = refresh.weights
             batch = rows[offsets[step] : offsets[step + 1]]
             bench.gradient.zero_()
-            self._loss(bench.module(task.x[batch]), task.y[batch]).backward()
-            _regularise(bench.gradient, bench.parameters, bench.anchor, task.objective)
+            self._loss(_forward(bench.module, task.x[batch]), task.y[batch]).backward()
+            _regularise(bench.gradient, bench.parameters, began if own_anchor is None else own_anchor, task.objective)
             optimise(bench, task, step)
         for refresh in refreshes:  # those that arrived after the last step
             bench.refresh(refresh.weights, began if refresh.rebase else None)
@@ -73,9 +75,9 @@ class _Workbench:
         for name, buffer in module.named_buffers():
             if name in views:
                 buffer.data = views[name]
+        self._trainable = _trainable(module, self.schema)
         self._counters = [b for b in module.buffers() if not b.is_floating_point()]
         self._counter_starts = [b.clone() for b in self._counters]
-        self.anchor = self.parameters
         self.mask: Tensor | None = None
         self.first_moment = torch.zeros(0)
         self.second_moment = torch.zeros(0)
@@ -87,8 +89,7 @@ class _Workbench:
             counter.copy_(start)
         for i, dropout in enumerate(self.dropouts):
             dropout.generator.manual_seed(task.seed * 1009 + i)
-        self.anchor = (task.start if task.objective.anchor is None else task.objective.anchor)[:count]
-        self.mask = task.mask
+        self.mask = _both(task.mask, self._trainable)
         self.first_moment = torch.zeros(count)
         self.second_moment = torch.zeros(count)
 
@@ -105,10 +106,36 @@ class _Workbench:
             self.vector.add_(weights - progress_since)
 
 
+def _trainable(module: nn.Module, schema: Schema) -> Tensor | None:
+    """Everything but the parameters that ask for no gradient, as a mask; None if there are no such parameters."""
+    frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+    return ~schema.layers(frozen) if frozen else None
+
+
+def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """Where both masks are true; None is true everywhere."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b
+
+
+def _forward(module: nn.Module, x: Tensor) -> Tensor:
+    try:
+        return module(x)
+    except ValueError as error:
+        if len(x) > 1 or "more than 1 value per channel" not in str(error):
+            raise
+        raise UserError(
+            "A batch of one sample cannot go through batch norm, and here the last batch of an epoch has one sample. "
+            "Choose another --batch-size, or a model with group norm."
+        ) from error
+
+
 def _regularise(gradient: Tensor, w: Tensor, anchor: Tensor, objective: Objective) -> None:
     """Add the gradient of the objective's terms."""
     if objective.plain:
         return
+    anchor = anchor[: len(w)]
     away = w - anchor
     if objective.proximal:
         gradient.add_(away, alpha=objective.proximal)

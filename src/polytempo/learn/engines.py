@@ -11,14 +11,14 @@ from polytempo.learn.task import Engine
 ENGINES = ("auto", "eager", "fused")
 
 
-def make_engine(name: str, module: nn.Module, loss: Loss | None = None) -> Engine:
+def make_engine(name: str, module: nn.Module, loss: Loss = F.cross_entropy) -> Engine:
     """``eager`` trains any module with any loss; ``fused`` is many times faster and trains what it knows; ``auto`` is
     fused where that is possible."""
     if name not in ENGINES:
         raise UserError(unknown("engine", name, ENGINES))
     if name == "eager" or (name == "auto" and not _fusible(module, loss)):
-        return EagerEngine(module, loss or F.cross_entropy)
-    if loss is not None:
+        return EagerEngine(module, loss)
+    if loss is not F.cross_entropy:
         raise UserError(
             "The fused engine trains with cross-entropy only. For your own loss use --engine eager (or auto)."
         )
@@ -27,7 +27,7 @@ def make_engine(name: str, module: nn.Module, loss: Loss | None = None) -> Engin
     return FusedEngine(module)
 
 
-def _fusible(module: nn.Module, loss: Loss | None) -> bool:
+def _fusible(module: nn.Module, loss: Loss) -> bool:
     from polytempo.learn.fused.engine import why_unsupported
 
-    return loss is None and why_unsupported(module) is None
+    return loss is F.cross_entropy and why_unsupported(module) is None

@@ -1,6 +1,5 @@
 """Modules whose floats live in one flat vector."""
 
-import torch
 from torch import Tensor, nn
 
 from polytempo.core.vectors import Schema
@@ -9,9 +8,9 @@ from polytempo.core.vectors import Schema
 def live_in_vector(module: nn.Module) -> Tensor:
     """Make all parameters and float buffers of a module views of one new vector, and return that vector."""
     schema = Schema.of(module)
-    vector = schema.flatten({**dict(module.named_parameters()), **dict(module.named_buffers())})
+    vector = initial_vector(module)
     views = schema.views(vector)
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    for name, tensor in _tensors(module).items():
         if name in views:
             tensor.data = views[name]
     return vector
@@ -19,4 +18,9 @@ def live_in_vector(module: nn.Module) -> Tensor:
 
 def initial_vector(module: nn.Module) -> Tensor:
     """The module's present weights as a vector of its own."""
-    return Schema.of(module).flatten(torch.nn.Module.state_dict(module))
+    return Schema.of(module).flatten(_tensors(module))
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """By name; unlike in a state dict, buffers that are not persistent are among them."""
+    return dict(module.named_parameters()) | dict(module.named_buffers())

@@ -14,6 +14,7 @@ from polytempo.core.streams import stream
 from polytempo.core.vectors import Schema
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
+from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.scoring import Metric, Scorer, correct
 from polytempo.learn.task import Refresh, Task, make_batches
@@ -50,13 +51,21 @@ class Outcome:
 
 
 class Learner:
-    """Trains and scores one model architecture; may be called from several threads at once."""
+    """Trains and scores one model architecture; may be called from several threads at once. With ``probe``, a few
+    samples and their labels (best with the largest label among them), model, loss and metric are tried out first."""
 
     def __init__(
-        self, module: nn.Module, engine: str = "auto", loss: Loss = F.cross_entropy, metric: Metric = correct
+        self,
+        module: nn.Module,
+        engine: str = "auto",
+        loss: Loss = F.cross_entropy,
+        metric: Metric = correct,
+        probe: tuple[Tensor, Tensor] | None = None,
     ) -> None:
+        if probe is not None:
+            check_parts(module, loss, metric, *probe)
         self.schema = Schema.of(module)
-        self.engine = make_engine(engine, module, None if loss is F.cross_entropy else loss)
+        self.engine = make_engine(engine, module, loss)
         self.scorer = Scorer(module, loss, metric)
 
     def carry_out(self, a: Assignment) -> Outcome:
@@ -73,14 +82,14 @@ class Learner:
                 objective,
                 self.mask_of(order),
                 tuple(Refresh(step, send.weights, send.rebase) for step, send in a.sends),
-                int(stream(a.seed, "dropout", order.client, a.count).integers(2**31)),
+                int(stream(a.seed, "model dropout", order.client, a.count).integers(2**31)),
             )
         )
         if a.sends:
             start, version = a.sends[-1][1].weights, a.sends[-1][1].version
         for name in order.questions:
             y = a.y[torch.from_numpy(a.rows)]
-            answers[name] = questions[name](Asked(self.scorer, a.x, y, a.rows, start, weights))
+            answers[name] = _plain(questions[name](Asked(self.scorer, a.x, y, a.rows, start, weights)))
         # A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a temporary.
         return Outcome(weights, start, version, chosen, answers, bool(torch.isfinite(weights.sum())))
 
@@ -106,3 +115,16 @@ class Learner:
         answers["shares"] = shares.tolist()
         anchor = torch.einsum("k,kd->d", shares, torch.stack(offered.models))
         return order.weights, order.version, None, replace(order.objective, anchor=anchor), answers
+
+
+def _plain(answer: Any) -> Any:
+    """numpy's numbers as Python's, which can be saved."""
+    if isinstance(answer, np.generic):
+        return answer.item()
+    if isinstance(answer, dict):
+        return {_plain(key): _plain(value) for key, value in answer.items()}
+    if isinstance(answer, list):
+        return [_plain(value) for value in answer]
+    if isinstance(answer, tuple):
+        return tuple(_plain(value) for value in answer)
+    return answer

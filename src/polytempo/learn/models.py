@@ -35,10 +35,16 @@ def build_model(name: str, inputs: Inputs, seed: int) -> nn.Module:
     """A fresh model with the initial weights of this seed: a registered name, or the import path of a function of
     ``Inputs`` or of an ``nn.Module`` class without arguments."""
     build: Any = from_import_path(name, "model") if ":" in name else models[name]
+    expected = "expected a function of Inputs or an nn.Module class without arguments that gives an nn.Module"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module: nn.Module = build() if isinstance(build, type) else build(inputs)
-        return module
+        try:
+            module = build() if isinstance(build, type) else build(inputs)
+        except TypeError as error:
+            raise UserError(f"{name!r} builds no model ({error}); {expected}.") from error
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{name!r} gives no model but {type(module).__name__}; {expected}.")
+    return module
 
 
 @model("mlp")
@@ -56,13 +62,13 @@ def har_mlp(inputs: Inputs) -> nn.Module:
 @model("cnn")
 def cnn(inputs: Inputs) -> nn.Module:
     """Two 5x5 convolutions of 32 and 64 channels with pooling, and a hidden layer of 512."""
-    return _convolutional(inputs, (32, 64), (512,))
+    return _convolutional("cnn", inputs, (32, 64), (512,))
 
 
 @model("lenet")
 def lenet(inputs: Inputs) -> nn.Module:
     """Two 5x5 convolutions of 6 and 16 channels with pooling, and hidden layers of 120 and 84."""
-    return _convolutional(inputs, (6, 16), (120, 84))
+    return _convolutional("lenet", inputs, (6, 16), (120, 84))
 
 
 @model("textcnn")
@@ -87,14 +93,17 @@ def _perceptron(inputs: Inputs, hidden: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, inputs.classes))
 
 
-def _convolutional(inputs: Inputs, channels: tuple[int, int], hidden: tuple[int, ...]) -> nn.Module:
-    depth, *sides = _image_shape("cnn", inputs)
+def _convolutional(name: str, inputs: Inputs, channels: tuple[int, int], hidden: tuple[int, ...]) -> nn.Module:
+    depth, *sides = _image_shape(name, inputs)
     padding = 2 if min(sides) < 16 else 0  # two unpadded 5x5 convolutions leave nothing of a small image
     layers: list[nn.Module] = []
     for width in channels:
         layers += [nn.Conv2d(depth, width, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
         sides = [(side + 2 * padding - 4) // 2 for side in sides]
         depth = width
+    if min(sides) < 1:
+        _, height, width = inputs.shape
+        raise UserError(f"Model {name!r} needs images of at least 4 x 4, not {height} x {width}. Try --model mlp.")
     sizes = [depth * prod(sides), *hidden]
     layers.append(nn.Flatten())
     for before, after in pairwise(sizes):

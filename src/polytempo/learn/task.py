@@ -12,7 +12,8 @@ from polytempo.core.orders import Objective, Work
 @dataclass(frozen=True, slots=True)
 class Refresh:
     """Before step ``at_step`` the weights are replaced (or, with ``rebase``, replaced and the client's own progress
-    since its start or last refresh added); the optimiser's state stays."""
+    since its start or last refresh added); the optimiser's state stays. From then on the client's delta counts from
+    these weights, and so does an objective without an anchor of its own: its anchor is now ``weights``."""
 
     at_step: int
     weights: Tensor
@@ -44,6 +45,7 @@ class Task:
     lr: float
     """The work's learning rate, its schedule resolved."""
     objective: Objective = field(default_factory=Objective)
+    """Its anchor, if it has one, stays through refreshes; otherwise the anchor is ``start`` or the last refresh."""
     mask: Tensor | None = None
     """Boolean, as long as the vector: coordinates outside keep their start value."""
     refreshes: tuple[Refresh, ...] = ()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from polytempo.core.errors import UserError
 from polytempo.report import figures
 from polytempo.report.canvas import inline_svg
 from polytempo.report.methods import Method, as_text, better_off, differing, methods_of, plain_name, settings
@@ -21,8 +22,12 @@ _LONG = ' class="long"'
 def write_report(runs: Sequence[Run], path: Path, title: str) -> Path:
     """Write the report on some runs to ``path`` and return it. The same runs always give the same bytes."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(runs, title), encoding="utf-8")
+    html = page(runs, title)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot write the report to {path}: {error.strerror}. Choose another path (--out).") from None
     return path
 
 

@@ -91,7 +91,7 @@ class Run:
     def final_per_client(self) -> np.ndarray:
         """The last accuracy of each client's served model, NaN for a client without one."""
         last = self.evaluations[-1] if self.evaluations else {}
-        return np.array([_number(value) for value in last.get("per_client") or ()])
+        return np.array([_number(value) for value in last.get("per_client", ())])
 
     def clients(self) -> int:
         """How many clients there are, also those that never handed in an update."""

@@ -1,9 +1,9 @@
 """An experiment: everything that decides a run, as validated data. The command line, experiment files and the Python
 API all make one of these."""
 
+import hashlib
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -12,15 +12,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
-from polytempo.core.registry import unknown
-from polytempo.core.schedules import parse_rate, rate_at
+from polytempo.core.registry import imported_file, unknown
+from polytempo.core.schedules import parse_rate
+from polytempo.core.validation import refusal
+from polytempo.world.data import data_file
+from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
+from polytempo.world.tables import read_toml
 
 
 class Experiment(BaseModel):
     """One run of one strategy."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     strategy: str = Field(description="name of the method, or the import path of your own")
     parameters: dict[str, Any] = Field({}, description="the strategy's own parameters")
@@ -59,8 +63,7 @@ class Experiment(BaseModel):
     def _consistent(self) -> "Experiment":
         if self.epochs is not None and self.steps is not None:
             raise ValueError("epochs and steps exclude each other: give one")
-        if rate_at(parse_rate(self.lr), 0) <= 0:
-            raise ValueError(f"lr must be above 0, not {self.lr}")
+        parse_rate(self.lr)
         return self
 
     def work(self) -> Work:
@@ -74,7 +77,20 @@ class Experiment(BaseModel):
 
     def settings(self) -> dict[str, Any]:
         """All fields that decide the result, as plain JSON data."""
-        return json.loads(self.model_dump_json(exclude={"workers"}))
+        return json.loads(self.model_dump_json(exclude={"workers", "data_dir"}))
+
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of every file that the settings name and that exists: devices, partition, initial weights, own
+        data and own code."""
+        kind, _, partition = self.partition.partition(":")
+        named = [
+            device_file(self.devices),
+            Path(partition) if kind == "file" else None,
+            self.init,
+            data_file(self.data),
+            *(imported_file(path or "") for path in (self.strategy, self.model, self.loss, self.metric, self.data)),
+        ]
+        return {str(path): _sha256(path) for path in named if path is not None and path.is_file()}
 
 
 def make_experiment(**given: Any) -> Experiment:
@@ -85,19 +101,22 @@ def make_experiment(**given: Any) -> Experiment:
     try:
         return Experiment(**given)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"Setting {where}: {message}; got {first['input']!r}." if where else f"{message}.") from None
+        raise refusal(error, "Experiment") from None
 
 
 def read_experiment(path: Path, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Experiment:
     """An experiment file: TOML whose keys are the fields of Experiment, with [parameters] and [[drift]] tables. What is
     given beside it wins."""
+    given = read_toml(path)
+    own = given.get("parameters", {})
+    if not isinstance(own, dict):
+        raise UserError(f"{path}: parameters is {own!r}. Expected a table: [parameters], then a line for each.")
+    return make_experiment(**{**given, **settings, "parameters": {**own, **parameters}})
+
+
+def _sha256(path: Path) -> str:
     try:
-        given = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"There is no experiment file {path}.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from None
-    return make_experiment(**{**given, **settings, "parameters": {**given.get("parameters", {}), **parameters}})
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None

@@ -1,9 +1,12 @@
 """What a run records: one row per evaluation, per update, and per other thing worth a mark on the timeline."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 FILES = ("evaluations", "updates", "marks")
 
@@ -12,7 +15,8 @@ Row = dict[str, Any]
 
 @dataclass
 class History:
-    """Rows in memory and, where the run has a directory, in files that can be cut back to a checkpoint."""
+    """Rows in memory and, where the run has a directory, in files that can be cut back to a checkpoint. A figure per
+    client is an array in memory (100,000 clients are 100,000 numbers) and a list with nulls in a file."""
 
     evaluations: list[Row] = field(default_factory=list)
     updates: list[Row] = field(default_factory=list)
@@ -29,7 +33,7 @@ class History:
             for name in FILES:
                 rows: list[Row] = getattr(self, name)
                 with (self.directory / f"{name}.jsonl").open("a") as file:
-                    file.writelines(json.dumps(row) + "\n" for row in rows[self._written[name] :])
+                    file.writelines(json.dumps(row, default=_listed) + "\n" for row in rows[self._written[name] :])
                 self._written[name] = len(rows)
         return dict(self._written)
 
@@ -46,7 +50,16 @@ class History:
             for name in FILES:
                 path = directory / f"{name}.jsonl"
                 lines = path.read_text().splitlines()[: rows[name]] if path.exists() else []
-                getattr(history, name).extend(map(json.loads, lines))
+                getattr(history, name).extend(map(_row, lines))
                 path.write_text("".join(line + "\n" for line in lines))
         history._written = dict(rows)
         return history
+
+
+def _listed(numbers: np.ndarray) -> list[float | None]:
+    return [None if math.isnan(number) else number for number in numbers.tolist()]
+
+
+def _row(line: str) -> Row:
+    row: Row = json.loads(line)
+    return {name: np.array(value, np.float64) if isinstance(value, list) else value for name, value in row.items()}

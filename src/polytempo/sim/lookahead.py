@@ -39,7 +39,7 @@ class Lookahead:
 
     def __init__(self, workers: int, ahead: int | None = None) -> None:
         self.workers = workers
-        self.spent = Spent()
+        self._spent = Spent()
         self._ahead = ahead if ahead is not None else 4 * workers
         self._held = 0
         self._working = 0
@@ -89,6 +89,12 @@ class Lookahead:
             self._submit(key, AT_ONCE, _Job(work, "evaluation"))
         return [self.result(key) for key in keys]
 
+    def spent(self) -> Spent:
+        """Where the time went so far, the work going on included."""
+        with self._changed:
+            going_on = time.perf_counter() - self._working_since if self._working else 0.0
+            return Spent(self._spent.training_cpu, self._spent.working_wall + going_on)
+
     def close(self) -> None:
         """Stop the threads; jobs that have not begun are dropped."""
         with self._changed:
@@ -112,10 +118,10 @@ class Lookahead:
                 job.error = error
             with self._changed:
                 if job.kind == "training":
-                    self.spent.training_cpu += time.thread_time() - began
+                    self._spent.training_cpu += time.thread_time() - began
                 self._working -= 1
                 if not self._working:
-                    self.spent.working_wall += time.perf_counter() - self._working_since
+                    self._spent.working_wall += time.perf_counter() - self._working_since
                 if job.state == "dropped":
                     self._held -= 1
                 else:

@@ -38,8 +38,8 @@ def evaluation_row(
         "accuracy_fastest_fifth": float(served[devices.fastest_fifth()].mean()),
         "clusters": len(set(clusters)),
         "ari": None if groups is None else float(adjusted_rand_score(groups, clusters)),
-        "per_client": served.tolist(),
-        "per_client_trained": [None if np.isnan(score) else float(score) for score in trained],
+        "per_client": served,
+        "per_client_trained": trained.copy(),
     }
 
 

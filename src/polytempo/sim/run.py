@@ -3,8 +3,11 @@
 import json
 import math
 import platform
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -31,10 +34,13 @@ from polytempo.sim.simulator import Simulator
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.parts.participation import parse_quota
 from polytempo.world.data import load_dataset
+from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import clients_in, make_federation
 
 CHECKPOINT = "checkpoint.safetensors"
+MODELS = "models.safetensors"
+RESULT = "result.json"
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class Progress:
     """Where a run stands."""
 
     updates: int
-    planned: int | None
+    share: float
+    """How much of the run is done, 0 to 1, as far as its updates or its virtual time say."""
     time: float
     accuracy: float
 
@@ -74,8 +81,7 @@ def run_experiment(
 ) -> Finished:
     """Simulate to the end. With a directory, leave a run there; a run that was cut off there goes on from its last
     checkpoint and ends as if nothing had happened."""
-    settings = experiment.settings()
-    config = {**settings, "settings": settings, "versions": _versions()}
+    config = _config(experiment)
     saved = None if directory is None else _prepare(directory, config)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # bit-identical sums, and the cores belong to the workers
@@ -86,7 +92,6 @@ def run_experiment(
         if saved is not None:
             simulator.load_state(saved["simulator"])
             clock = _Clock(*saved["clock"])
-        config["parameters"] = {name: _plain(value) for name, value in simulator.strategy.parameters().items()}
         config["clients"] = len(simulator.federation)
         _simulate(simulator, clock, directory, progress, checkpoint_seconds)
     finally:
@@ -95,17 +100,17 @@ def run_experiment(
     if directory is not None:
         history.flush()
         _write_json(directory / "config.json", config)
-        _write_json(directory / "result.json", result)
-        _write_models(directory / "models.safetensors", simulator)
+        _write_models(directory / MODELS, simulator)
+        _write_json(directory / RESULT, result)  # last but for the checkpoint: what makes a run finished
         (directory / CHECKPOINT).unlink(missing_ok=True)
     return Finished(config, result, history)
 
 
 def is_finished(experiment: Experiment, directory: Path) -> bool:
     """Does a finished run with these settings lie in the directory?"""
-    if not (directory / "result.json").exists() or (directory / CHECKPOINT).exists():
+    if not (directory / RESULT).exists() or (directory / CHECKPOINT).exists():
         return False
-    _check_same_settings(directory, experiment.settings())
+    _check_same(directory, _config(experiment))
     return True
 
 
@@ -117,7 +122,7 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     federation = make_federation(
         dataset,
         experiment.partition,
-        experiment.clients or clients_in(experiment.partition, dataset) or 20,
+        experiment.clients or clients_in(experiment.partition, dataset, experiment.min_samples) or 20,
         experiment.seed,
         experiment.test_share,
         experiment.min_samples,
@@ -128,7 +133,7 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     module = build_model(experiment.model, inputs, int(stream(experiment.seed, "model").integers(2**31)))
     loss = F.cross_entropy if experiment.loss is None else from_import_path(experiment.loss, "loss")
     metric = correct if experiment.metric is None else from_import_path(experiment.metric, "metric")
-    learner = Learner(module, experiment.engine, loss, metric)
+    learner = Learner(module, experiment.engine, loss, metric, _probe(federation.dataset))
     initial = initial_vector(module) if experiment.init is None else _read_vector(experiment.init, learner.schema.size)
     stop = _stop(experiment, len(federation))
     strategy.begin(Setting(initial, learner.schema, work, quota, experiment.seed, stop.updates, objects))
@@ -136,6 +141,12 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     return Simulator(
         strategy, federation, devices, learner, stop, eval_every, experiment.seed, experiment.worker_count(), history
     )
+
+
+def _probe(dataset: Dataset) -> tuple[Tensor, Tensor]:
+    """Two samples to try a model on, one of them with the largest label."""
+    rows = np.array([0, int(dataset.y.argmax())])
+    return torch.from_numpy(dataset.x[rows]), torch.from_numpy(dataset.y[rows])
 
 
 def _stop(experiment: Experiment, clients: int) -> Stop:
@@ -162,26 +173,60 @@ def _simulate(
     began = saved_at = shown_at = time.perf_counter()
 
     def read_clock() -> None:
+        spent = simulator.pool.spent()
         clock.wall = before.wall + time.perf_counter() - began
-        clock.training = before.training + simulator.pool.spent.training_cpu
-        clock.working = before.working + simulator.pool.spent.working_wall
+        clock.training = before.training + spent.training_cpu
+        clock.working = before.working + spent.working_wall
 
-    def after_event() -> None:
-        nonlocal saved_at, shown_at
-        now = time.perf_counter()
-        if directory is not None and now - saved_at >= checkpoint_seconds:
+    def checkpoint() -> None:
+        if directory is not None:
             read_clock()
             rows = simulator.history.flush()
             state = {"simulator": simulator.save_state(), "rows": rows}
             save(state | {"clock": (clock.wall, clock.training, clock.working)}, directory / CHECKPOINT)
+
+    def after_event() -> None:
+        nonlocal saved_at, shown_at
+        now = time.perf_counter()
+        if interrupted:
+            checkpoint()
+            raise KeyboardInterrupt
+        if now - saved_at >= checkpoint_seconds:
+            checkpoint()
             saved_at = time.perf_counter()
         if progress is not None and now - shown_at >= 0.1:
-            accuracy = simulator.history.evaluations[-1]["accuracy"]
-            progress(Progress(simulator.updates, simulator.stop.updates, simulator.now, accuracy))
+            progress(_standing(simulator))
             shown_at = now
 
-    simulator.run(after_event)
+    with _ctrl_c_noted() as interrupted:
+        simulator.run(after_event)
     read_clock()
+
+
+def _standing(simulator: Simulator) -> Progress:
+    stop = simulator.stop
+    share = max(simulator.updates / (stop.updates or math.inf), simulator.now / stop.time)
+    return Progress(simulator.updates, share, simulator.now, simulator.history.evaluations[-1]["accuracy"])
+
+
+@contextmanager
+def _ctrl_c_noted() -> Iterator[list[int]]:
+    """Ctrl-C only makes a note, so that the run can stop between two events; the second one stops it at once."""
+    noted: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict[str, Any]:
@@ -208,37 +253,52 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
     }
 
 
+def _config(experiment: Experiment) -> dict[str, Any]:
+    """Everything that decides a run: settings, the strategy's parameters in full, what the files hold, versions."""
+    parameters = make_strategy(experiment.strategy, experiment.parameters).parameters()
+    return {
+        **experiment.settings(),
+        "parameters": {name: _plain(value) for name, value in parameters.items()},
+        "files": experiment.files(),
+        "versions": _versions(),
+    }
+
+
 def _prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
     """Make the run's directory; the checkpoint to go on from, if a run with these settings was cut off there."""
-    path = directory / "config.json"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            if any(directory.iterdir()):
-                raise UserError(f"{directory} is not empty and holds no run. Choose another directory (--out).")
-            _write_json(path, config)
+        if any(directory.iterdir()):
+            known = _check_same(directory, config)
+            if (directory / CHECKPOINT).exists():
+                if known["versions"] != config["versions"]:
+                    raise UserError(
+                        f"The run in {directory} was begun with other package versions or another CPU and cannot be "
+                        "continued bit for bit. Choose another --out, or delete it to begin anew."
+                    )
+                saved: dict[str, Any] = load(directory / CHECKPOINT)
+                return saved
+        for left_over in (RESULT, MODELS):
+            (directory / left_over).unlink(missing_ok=True)
+        _write_json(directory / "config.json", config)
     except OSError as error:
         raise UserError(f"Cannot write the run to {directory}: {error.strerror}. Choose another --out.") from None
-    known = _check_same_settings(directory, config["settings"])
-    if not (directory / CHECKPOINT).exists():
-        return None
-    if known["versions"] != config["versions"]:
+    return None
+
+
+def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of the run in the directory, which must be the same but for versions."""
+    try:
+        known: dict[str, Any] = json.loads((directory / "config.json").read_text())
+        names = [name for name in config if name != "versions" and (name, config[name]) != ("clients", None)]
+        different = next((name for name in names if known[name] != config[name]), None)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{directory} is not empty and holds no run. Choose another directory (--out).") from None
+    if different is not None:
         raise UserError(
-            f"The run in {directory} was begun with other package versions or another CPU and cannot be continued "
-            "bit for bit. Choose another --out, or delete it to begin anew."
+            f"{directory} holds another run ({different} is {known[different]!r} there, {config[different]!r} here). "
+            "Choose another --out, or delete it."
         )
-    saved: dict[str, Any] = load(directory / CHECKPOINT)
-    return saved
-
-
-def _check_same_settings(directory: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    known: dict[str, Any] = json.loads((directory / "config.json").read_text())
-    for name, value in settings.items():
-        if known["settings"].get(name) != value:
-            raise UserError(
-                f"{directory} holds another run ({name} is {known['settings'].get(name)!r} there, {value!r} here). "
-                "Choose another --out, or delete it."
-            )
     return known
 
 
@@ -247,6 +307,8 @@ def _read_vector(path: Path, size: int) -> Tensor:
         vector = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise UserError(f"Initial weights {path} cannot be read as .npy: {error}.") from None
+    if not isinstance(vector, np.ndarray):
+        raise UserError(f"Initial weights {path}: expected one array (.npy), not an archive.")
     if vector.shape != (size,) or not np.isfinite(vector).all():
         raise UserError(f"Initial weights {path}: expected {size} finite numbers in one row, got shape {vector.shape}.")
     return torch.from_numpy(vector.astype(np.float32))

@@ -88,7 +88,7 @@ class Simulator:
         history: History,
     ) -> None:
         self.strategy, self.federation, self.devices, self.learner = strategy, federation, devices, learner
-        self.stop, self.eval_every, self.seed = stop, eval_every, seed
+        self.eval_every, self.seed = eval_every, seed
         self.history = history
         self.pool = Lookahead(workers)
         self._x = torch.from_numpy(federation.dataset.x)
@@ -110,6 +110,10 @@ class Simulator:
         self._generation = np.zeros(n, np.int64)
         self._flights: dict[int, Flight] = {}
         self._finished = False
+
+    @property
+    def stop(self) -> Stop:
+        return self.evaluator.stop
 
     # The loop.
 
@@ -134,11 +138,14 @@ class Simulator:
             self.pool.close()
 
     def _begin(self) -> None:
-        self._evaluate()
         n = len(self.federation)
         for drift_time, clients in self.federation.drift_times():
             for client in clients:
-                self._push(drift_time, Kind.DRIFT, client)
+                if drift_time > 0:
+                    self._push(drift_time, Kind.DRIFT, client)
+                else:
+                    self._drift(client)
+        self._evaluate()
         late = [client for client in range(n) if self.devices.joins_at(client) > 0]
         for client in late:
             self._push(self.devices.joins_at(client), Kind.JOIN, client)
@@ -170,8 +177,7 @@ class Simulator:
         elif kind == Kind.PULL:
             self._pull(client)
         else:
-            self._generation[client] += 1
-            self.history.mark(self.now, "drift", client)
+            self._drift(client)
         if self.updates >= self.evaluator.evaluated_at + self.eval_every or self.updates == self.stop.updates:
             self._evaluate()
 
@@ -224,6 +230,10 @@ class Simulator:
         if period is not None:
             self._push(self.now + period, Kind.PULL, client)
 
+    def _drift(self, client: int) -> None:
+        self._generation[client] += 1
+        self.history.mark(self.now, "drift", client)
+
     # Orders.
 
     def _carry_out(self, orders: Orders) -> None:
@@ -252,10 +262,14 @@ class Simulator:
         generation = int(self._generation[client])
         self._orders[client] += 1
         models = 1 if order.candidates is None else len(order.candidates.models)
-        begins = self.now + self._down_seconds(client, models * self._model_bytes)
+        # An order that reaches a client while it is off waits until it is on.
+        here = self.now + self._down_seconds(client, models * self._model_bytes)
+        begins = self.devices.available_from(client, here)
         self.bytes_down += models * self._model_bytes
         density = 1.0 if order.mask is None else float(order.mask.float().mean())
         upload = self.learner.mask_of(order)
+        if upload is not None and not upload.any():
+            raise StrategyError(f"client {client} was ordered to train with a mask that lets nothing move")
         flight = Flight(
             self._ticket(),
             order,
@@ -357,10 +371,8 @@ class Simulator:
         )
         self._record(update, flight)
         self._carry_out(self.strategy.updated(update, self.now))
-        drifts = self.federation.drifts_after_update(client, int(self._updates_of[client]))
-        if drifts:
-            self._generation[client] += drifts
-            self.history.mark(self.now, "drift", client)
+        for _ in range(self.federation.drifts_after_update(client, int(self._updates_of[client]))):
+            self._drift(client)
         self._let_go(client)
 
     def _refuse(self, client: int) -> None:

@@ -25,4 +25,5 @@ class FedBuff(Strategy):
         self.buffered += 1
         if self.buffered == self.buffer_size:
             self.model.step(self.buffer, self.server_lr / self.buffer_size)
-            self.setup()
+            self.buffered = 0
+            self.buffer.zero_()

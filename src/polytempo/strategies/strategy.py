@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import pydantic.dataclasses
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, PydanticUserError, ValidationError
 from torch import Tensor
 
 from polytempo.core.branch import Branch
@@ -14,6 +14,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Objective, Order, Orders, Train, Work
 from polytempo.core.registry import Registry, from_import_path, unknown
+from polytempo.core.validation import refusal
 from polytempo.core.vectors import Schema
 from polytempo.strategies.parts.participation import Everyone, Participation, Quota
 
@@ -157,7 +158,7 @@ strategies: Registry[type[Strategy]] = Registry("strategy")
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
 def parameters(cls: type[S]) -> type[S]:
     """Make the annotated fields of a strategy its validated, documented parameters."""
-    config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(kw_only=True, config=config, eq=False, repr=False)(cls)  # type: ignore[return-value]
 
 
@@ -174,9 +175,14 @@ def strategy(name: str) -> Callable[[type[S]], type[S]]:
 
 
 def strategy_class(name: str) -> type[Strategy]:
-    """A strategy by registered name or import path."""
-    found: type[Strategy] = from_import_path(name, "strategy") if ":" in name else strategies[name]
-    return found
+    """A strategy by registered name or import path. One's own class needs no decorator."""
+    if ":" not in name:
+        return strategies[name]
+    found = from_import_path(name, "strategy")
+    if not isinstance(found, type) or not issubclass(found, Strategy):
+        raise UserError(f"strategy {name!r} is {found!r}; expected a class derived from Strategy.")
+    has_parameters = bool(pydantic.dataclasses.is_pydantic_dataclass(found))
+    return found if has_parameters else parameters(found)
 
 
 def make_strategy(name: str, given: Mapping[str, Any]) -> Strategy:
@@ -190,6 +196,6 @@ def make_strategy(name: str, given: Mapping[str, Any]) -> Strategy:
         made: Strategy = cls(**given)
         return made
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"][:1]))
-        raise UserError(f"Parameter {where} of {name}: {first['msg']}; got {first['input']!r}.") from None
+        raise refusal(error, f"Parameters of {name}") from None
+    except PydanticUserError as error:  # a type in the class's annotations that does not exist
+        raise UserError(f"Parameters of {name} cannot be checked: {error.message}") from error

@@ -15,8 +15,8 @@ from polytempo.world.tables import Table, Who, apportioned, checked, chosen, rea
 class Network(Table):
     """Bytes per second from and to a client, and seconds of latency per transfer."""
 
-    up: float = Field(default=math.inf, gt=0)
-    down: float = Field(default=math.inf, gt=0)
+    up: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
+    down: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
     latency: float = Field(default=0.0, ge=0)
 
 
@@ -39,7 +39,7 @@ class Availability(Table):
 class Dropout(Table):
     """The probability that a dispatched training is lost, and the seconds that the client then stays away."""
 
-    probability: float = Field(ge=0, le=1)
+    probability: float = Field(ge=0, lt=1)
     away: float = Field(default=0.0, ge=0)
 
 
@@ -121,7 +121,7 @@ def _untyped(file: DeviceFile, clients: int, seed: int) -> tuple[np.ndarray, lis
 def _typed(file: DeviceFile, clients: int, seed: int) -> tuple[np.ndarray, list[Network]]:
     """Exactly the shares, rounded; which client has which type is drawn."""
     counts = apportioned(clients, np.array([kind.share for kind in file.type]))
-    numbers = stream(seed, "devices").permutation(np.repeat(np.arange(len(file.type)), counts))
+    numbers = stream(seed, "device types").permutation(np.repeat(np.arange(len(file.type)), counts))
     kinds: list[Network] = [file.type[number] for number in numbers]
     return np.array([kind.seconds_per_step for kind in file.type])[numbers], kinds
 

@@ -5,6 +5,7 @@ drawn from a stream keyed by the client and the count of its rounds, so every an
 """
 
 import math
+import os
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -121,7 +122,7 @@ class Devices:
         """None, or: the count-th training is lost after this share of it, and the client stays away so many seconds."""
         if self.lost == 0:
             return None
-        rng = stream(self.seed, "dropout", client, count)
+        rng = stream(self.seed, "lost training", client, count)
         return (rng.random(), self.away) if rng.random() < self.lost else None
 
     def think_seconds(self, client: int, count: int) -> float:
@@ -169,12 +170,19 @@ def make_devices(spec: str, clients: int, seed: int) -> Devices:
     """The devices for a word of the command line, such as ``slow:0.3x5``, or for a TOML file (docs/devices.md)."""
     if clients < 1:
         raise UserError(f"There must be at least one client, not {clients}.")
-    if spec.endswith(".toml"):
+    file = device_file(spec)
+    if file is not None:
         from polytempo.world.device_files import devices_from_file  # a file may name a mix of this module
 
-        return devices_from_file(Path(spec), clients, seed)
+        return devices_from_file(file, clients, seed)
     free = np.full(clients, np.inf)
     return Devices(seed, draw_speeds(spec, clients, seed), free, free, np.zeros(clients), np.zeros(clients))
+
+
+def device_file(spec: str) -> Path | None:
+    """The path, if the words name no mix but a file: any that exists, or one that ends in .toml."""
+    is_mix = spec.partition(":")[0] in device_mixes
+    return Path(spec) if not is_mix and (spec.endswith(".toml") or os.path.isfile(spec)) else None
 
 
 def draw_speeds(spec: str, clients: int, seed: int) -> np.ndarray:

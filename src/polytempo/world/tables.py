@@ -9,15 +9,16 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from polytempo.core.errors import UserError
+from polytempo.core.validation import refusal
 
 Who = Literal["all"] | float | tuple[int, ...]
 """Which clients: all, a share of them chosen at random, or their numbers."""
 
 
 class Table(BaseModel):
-    """A table of a file: unknown keys are errors, values never change."""
+    """A table of a file: unknown keys are errors, numbers are finite, values never change."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 T = TypeVar("T", bound=Table)
@@ -28,11 +29,8 @@ def checked(kind: type[T], table: Mapping[str, Any], where: str) -> T:
     try:
         return kind.model_validate(dict(table))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the table"
         keys = ", ".join(field.alias or name for name, field in kind.model_fields.items())
-        problem = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{where}: {key}: {problem}. Keys: {keys}.") from None
+        raise refusal(error, where, f" Keys: {keys}.") from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:

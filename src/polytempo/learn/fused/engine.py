@@ -55,7 +55,7 @@ class FusedEngine:
             _indices(task.y.numpy()),
             rows,
             offsets,
-            start if anchor is None else _vector(anchor, plan),
+            np.zeros(0, np.float32) if anchor is None else _vector(anchor, plan),
             np.zeros(0, np.bool_) if task.mask is None else _vector(task.mask, plan),
             _indices(np.array([refresh.at_step for refresh in refreshes])),
             np.array([refresh.rebase for refresh in refreshes], np.bool_),

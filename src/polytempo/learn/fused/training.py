@@ -119,7 +119,8 @@ def _compiled(sources: str) -> Callable[..., Any]:
     def train(
         stages, table, scratch, options, w, x, y, rows, offsets, anchor, mask, refresh_at, refresh_rebase, fresh, start
     ):
-        """Train ``w`` in place (it has LANES zeros after its end); the step whose labels are wrong, or FINISHED."""
+        """Train ``w`` in place (it has LANES zeros after its end); the step whose labels are wrong, or FINISHED. An
+        empty anchor is the start or the last refresh, an empty mask is true everywhere."""
         assert len(sources) > 0
         size = len(w) - LANES
         weights = w[:size]
@@ -156,7 +157,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
             if options.plain:
                 continue
             if regularised:
-                regularise(gradient, weights, anchor, options)
+                regularise(gradient, weights, anchor if len(anchor) > 0 else began, options)
             decay_and_mask(gradient, weights, mask, options)
             if options.adam:
                 adam(gradient, weights, moments[0], moments[1], step, options)

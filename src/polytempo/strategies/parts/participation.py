@@ -64,6 +64,8 @@ class Participation:
         self._queue: dict[int, None] = {}  # idle clients in order of readiness, for round-robin
 
     def join(self, client: int) -> None:
+        """A client takes part; one that comes again without having left begins anew."""
+        self._forget(client)
         self.members[client] = False
 
     def ready(self, client: int) -> list[int]:

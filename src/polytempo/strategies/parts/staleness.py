@@ -1,6 +1,7 @@
 """Staleness functions s(tau): how much an update counts that is tau versions old (Xie et al., 2019, section 5.2)."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -59,11 +60,11 @@ def parse_staleness(given: Any) -> Any:
     kind, *numbers = given.split(":")
     try:
         made = _kinds[kind](*map(float, numbers))
-        if any(value < 0 for value in vars(made).values()):
+        if not all(0 <= value < inf for value in vars(made).values()):
             raise ValueError
         return made
     except (KeyError, TypeError, ValueError):
-        raise ValueError("expected constant, polynomial:A or hinge:A:B with numbers of at least 0") from None
+        raise ValueError("expected constant, polynomial:A or hinge:A:B with finite numbers of at least 0") from None
 
 
 Staleness = Annotated[Constant | Polynomial | Hinge, BeforeValidator(parse_staleness)]

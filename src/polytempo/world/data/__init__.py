@@ -6,14 +6,17 @@ from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
 from polytempo.world.data import agnews, cifar, digits, femnist, idx, motion
 from polytempo.world.data.own import load_callable, load_csv, load_folder, load_npz
-from polytempo.world.data.sources import Source, datasets, default_data_dir, files_wanted
+from polytempo.world.data.sources import Source, datasets, default_data_dir, expanded, files_wanted
 from polytempo.world.dataset import Dataset
 
-__all__ = ["Source", "datasets", "default_data_dir", "load_dataset"]
+__all__ = ["Source", "data_file", "datasets", "default_data_dir", "load_dataset"]
 
 for _module in (digits, idx, cifar, femnist, motion, agnews):
     for _name, _source in _module.SOURCES.items():
         datasets.add(_name, _source)
+
+
+_LOADERS = {".npz": load_npz, ".csv": load_csv}
 
 
 def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
@@ -21,14 +24,13 @@ def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
     or ``package.module:function``."""
     if name in datasets:
         return _load_known(name, data_dir or default_data_dir())
-    path = Path(name).expanduser()
+    path = expanded(Path(name))
     if path.is_dir():
         return load_folder(path)
-    loaders = {".npz": load_npz, ".csv": load_csv}
-    if path.suffix.lower() in loaders:
+    if path.suffix.lower() in _LOADERS:
         if not path.exists():
             raise UserError(f"There is no data file {path.absolute()}.")
-        return loaders[path.suffix.lower()](path)
+        return _LOADERS[path.suffix.lower()](path)
     if ":" in name:
         return load_callable(name)
     raise UserError(
@@ -37,10 +39,16 @@ def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
     )
 
 
+def data_file(name: str) -> Path | None:
+    """The path, if the name is that of the user's own .npz or .csv."""
+    path = Path(name)
+    return expanded(path) if name not in datasets and path.suffix.lower() in _LOADERS else None
+
+
 def _load_known(name: str, data_dir: Path) -> Dataset:
     source = datasets[name]
     try:
-        return source.load(data_dir.expanduser())
+        return source.load(expanded(data_dir))
     except FileNotFoundError as error:
         get = f"\nOr, with a mirror of the data sets: polytempo data get {name}" if source.downloads else ""
         raise UserError(

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.world.data.sources import Download, Source, datasets, default_data_dir, files_wanted
+from polytempo.world.data.sources import Download, Source, datasets, default_data_dir, expanded, files_wanted
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes so far and the bytes in all (None: the mirror does not say)."""
@@ -32,7 +32,7 @@ def get_dataset(
     """Download the files of a known data set from ``mirror`` (or ``$POLYTEMPO_MIRROR``) into the data directory, and
     return that. A file is expected at ``MIRROR/<path of the Download>``."""
     source = datasets[name]
-    data_dir = (data_dir or default_data_dir()).expanduser()
+    data_dir = expanded(data_dir or default_data_dir())
     if not source.downloads:
         raise UserError(f"Data set {name!r} needs no download: {source.summary}.")
     address = _address(name, source, data_dir, mirror or os.environ.get("POLYTEMPO_MIRROR"))

@@ -44,9 +44,17 @@ datasets: Registry[Source] = Registry("data set")
 def default_data_dir() -> Path:
     """``$POLYTEMPO_DATA``, or ``polytempo`` in the user's cache directory."""
     if chosen := os.environ.get("POLYTEMPO_DATA"):
-        return Path(chosen).expanduser()
+        return expanded(Path(chosen))
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "polytempo"
+
+
+def expanded(path: Path) -> Path:
+    """The path with ``~`` and ``~user`` replaced by the home directory."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise UserError(f"Path {path}: there is no home directory {path.parts[0]}. Write the path out.") from None
 
 
 def files_wanted(source: Source, data_dir: Path) -> str:

@@ -27,8 +27,8 @@ class Partition(NamedTuple):
     parse: Callable[[str], Any]
     """The parameter from what follows the colon; ValueError if it is malformed."""
     make: Callable[[Request, Any], Federation]
-    own_clients: Callable[[Dataset, Any], int] | None = None
-    """How many clients there are, where the partition and not the user says it."""
+    own_clients: Callable[[Dataset, Any, int], int] | None = None
+    """(data set, parameter, min_samples) -> number of clients, where the partition and not the user says it."""
 
 
 def make_federation(
@@ -55,10 +55,10 @@ def make_federation(
     return replace(federation, drifts=plan_drifts(drifts, clients, dataset.classes, seed, federation.groups, ringed))
 
 
-def clients_in(partition: str, dataset: Dataset) -> int | None:
+def clients_in(partition: str, dataset: Dataset, min_samples: int = 2) -> int | None:
     """How many clients a partition has by itself (``natural``, ``file``), or None where the user chooses."""
     kind, parameter = _parsed(partition)
-    return None if kind.own_clients is None else kind.own_clients(dataset, parameter)
+    return None if kind.own_clients is None else kind.own_clients(dataset, parameter, min_samples)
 
 
 def _parsed(partition: str) -> tuple[Partition, Any]:
@@ -136,7 +136,7 @@ partitions.add(
     "rotations",
     Partition(
         "rotations:4",
-        "clusters of rotated images; each client draws its own mixture from their pools (CDFL).",
+        "1 to 36 clusters of rotated images; each client draws its own mixture from their pools (CDFL).",
         rotations.parse,
         rotations.make,
     ),
@@ -148,7 +148,7 @@ partitions.add(
         "one client per user of the data set, where it names users.",
         _nothing,
         _dealt(given.natural),
-        lambda dataset, _: natural_clients(dataset),
+        lambda dataset, _, min_samples: natural_clients(dataset, min_samples),
     ),
 )
 partitions.add(
@@ -158,7 +158,7 @@ partitions.add(
         "explicit rows: train_idx, train_off, test_idx, test_off.",
         given.parse_file,
         given.from_file,
-        lambda _, path: given.file_clients(path),
+        lambda _, path, __: given.file_clients(path),
     ),
 )
 

@@ -12,6 +12,7 @@ from polytempo.world.federation import Federation
 from polytempo.world.tables import apportioned
 
 CASA_SHARES = (0.2, 0.2, 0.3, 0.3)
+MOST_GROUPS = 1000
 
 
 class Request(NamedTuple):
@@ -93,10 +94,11 @@ def parse_groups(text: str) -> tuple[float, ...]:
     if not text:
         return CASA_SHARES
     if text.isdecimal():
-        shares = (1 / int(text),) * int(text) if int(text) else ()
-    else:
-        shares = tuple(float(share) for share in text.split(","))
-    if not shares or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+        if not 1 <= int(text) <= MOST_GROUPS:
+            raise ValueError
+        return (1 / int(text),) * int(text)
+    shares = tuple(float(share) for share in text.split(","))
+    if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
         raise ValueError
     return shares
 

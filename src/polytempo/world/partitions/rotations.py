@@ -19,6 +19,7 @@ from polytempo.world.partitions.deals import Request, offsets
 from polytempo.world.tables import apportioned
 
 MOST_SAMPLES = 2000
+MOST_CLUSTERS = 36
 DOMINANT = (0.4, 0.9)
 
 
@@ -42,7 +43,7 @@ class RotationPools:
 
 def parse(text: str) -> int:
     clusters = int(text)
-    if clusters < 1:
+    if not 1 <= clusters <= MOST_CLUSTERS:
         raise ValueError
     return clusters
 
@@ -81,7 +82,7 @@ def _rotated(request: Request, clusters: int, test_images: int) -> Dataset:
             f"rotations:{clusters} turns square images, and the samples of {source.name} have the shape "
             f"{source.x.shape[1:]}. Take a data set of images such as digits or fashion-mnist."
         )
-    order = stream(request.seed, "partition").permutation(len(source))
+    order = request.rng.permutation(len(source))
     pools = (order[test_images:], order[:test_images])
     x = np.empty((clusters * len(source), *source.x.shape[1:]), source.x.dtype)
     begin = 0
