@@ -278,7 +278,7 @@ def test_where_data_lie_and_how_many_threads_train_are_no_settings_of_a_result()
 
 def test_a_bench_writes_its_table_and_goes_on_where_it_was(polytempo, tmp_path, monkeypatch):
     full = benches["baselines"]
-    shorter = replace(full, quick={**full.quick, "time": 60.0, "clients": 5})
+    shorter = replace(full, quick={**full.quick, "updates": 40, "clients": 5})
     monkeypatch.setattr(cli, "benches", {"baselines": shorter})
     code, out, _ = polytempo("bench", "baselines", "--quick", "--seeds", 1, "--quiet")
     assert code == 0
