@@ -44,6 +44,7 @@ class EagerEngine:
             bench.gradient.zero_()
             self._loss(_forward(bench.module, task.x[batch]), task.y[batch]).backward()
             _regularise(bench.gradient, bench.parameters, began if own_anchor is None else own_anchor, task.objective)
+            _decay_and_mask(bench, task)
             optimise(bench, task, step)
         for refresh in refreshes:  # those that arrived after the last step
             bench.refresh(refresh.weights, began if refresh.rebase else None)
@@ -150,12 +151,15 @@ def _regularise(gradient: Tensor, w: Tensor, anchor: Tensor, objective: Objectiv
             gradient.sub_(objective.cosine * (anchor / norms - w * (cosine / torch.dot(w, w))))
 
 
+def _decay_and_mask(bench: _Workbench, task: Task) -> None:
+    if task.work.weight_decay:
+        bench.gradient.add_(bench.parameters, alpha=task.work.weight_decay)
+    if bench.mask is not None:
+        bench.gradient.mul_(bench.mask[: len(bench.gradient)])
+
+
 def _sgd(bench: _Workbench, task: Task, step: int) -> None:
     g, w = bench.gradient, bench.parameters
-    if task.work.weight_decay:
-        g.add_(w, alpha=task.work.weight_decay)
-    if bench.mask is not None:
-        g.mul_(bench.mask[: len(g)])
     if task.work.momentum:
         g = bench.first_moment.mul_(task.work.momentum).add_(g)
     w.add_(g, alpha=-task.lr)
@@ -164,10 +168,6 @@ def _sgd(bench: _Workbench, task: Task, step: int) -> None:
 def _adam(bench: _Workbench, task: Task, step: int) -> None:
     """Kingma and Ba (2015), beta .9 and .999, eps 1e-8, weight decay added to the gradient."""
     g, w = bench.gradient, bench.parameters
-    if task.work.weight_decay:
-        g.add_(w, alpha=task.work.weight_decay)
-    if bench.mask is not None:
-        g.mul_(bench.mask[: len(g)])
     m, v = bench.first_moment, bench.second_moment
     m.lerp_(g, 0.1)
     v.mul_(0.999).addcmul_(g, g, value=0.001)
