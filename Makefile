@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench clean
 
 demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync fedbuff --seeds 1 --time 1200 --target 0.9
@@ -13,9 +13,9 @@ test: .venv/installed-test
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
-bench: .venv/installed-test
-	$(BIN)/pytest -m slow
+bench: .venv/installed
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/polytempo bench baselines --quick
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
