@@ -169,6 +169,9 @@ def write_bad_files(folder):
         (["run", "fedasync", "--lr", "fast"], "schedule"),
         (["run", "fedasync", "--lr", "-1"], "above 0"),
         (["run", "fedasync", "--epochs", "1", "--steps", "1"], "exclude"),
+        (["run", "fedasync", "--optimizer", "adam", "--momentum", "0.9"], "adam has its own"),
+        (["run", "latest.py"], "latest.py:NAME"),
+        (["run", "fedasync", "--data", ""], "data set"),
         (["run", "fedasync", "--clients", "0"], "clients"),
         (["run", "fedasync", "--clients", "5000"], "clients"),
         (["run", "fedasync", "--clients", "many"], "clients"),
@@ -210,7 +213,7 @@ def write_bad_files(folder):
         (["run", "fedasync", "--devices", "lost.dev"], "dropout.probability: Input should be less than 1"),
         (["compare", "fedavg", "fedasink"], "Did you mean 'fedasync'"),
         (["compare", "fedavg", "--set", "mixing=0.5"], "parameter"),
-        (["report", "nowhere"], "nowhere"),
+        (["report", "nowhere"], "No finished run"),
         (["list", "strategy"], "Did you mean 'strategies'"),
         (["bench", "baseline"], "Did you mean 'baselines'"),
         (["data", "get", "mnits"], "Did you mean 'mnist'"),
@@ -224,6 +227,43 @@ def test_bad_input_is_one_message_on_stderr_and_exit_code_2(polytempo, tmp_path,
     assert code == 2
     assert hint in err
     assert "Traceback" not in out + err
+
+
+def test_a_refused_setting_leaves_no_directory(polytempo, tmp_path):
+    assert polytempo("run", "fedasync", "--participation", "some", "--out", "here")[0] == 2
+    assert not (tmp_path / "here").exists()
+    assert polytempo("run", "fedasync", "--updates", 5, "--out", "here")[0] == 0
+
+
+def test_a_report_leaves_unfinished_runs_out(polytempo, tmp_path):
+    polytempo("run", "fedasync", "--clients", 5, "--updates", 5, "--out", "done")
+    (tmp_path / "cut").mkdir()
+    code, _, err = polytempo("report", "done", "cut")
+    assert code == 0
+    assert "cut holds no finished run" in err
+
+
+def test_a_drift_after_the_end_is_pointed_out(polytempo, tmp_path):
+    (tmp_path / "e.toml").write_text(
+        'strategy = "fedasync"\nupdates = 5\n[[drift]]\nkind = "swap"\nlabels = [[0, 1]]\nat = 1e6\n'
+    )
+    code, _, err = polytempo("run", "e.toml", "--quiet")
+    assert code == 0
+    assert "never happened" in err
+
+
+def test_the_version_can_be_asked_for(polytempo):
+    assert polytempo("--version")[1].startswith("polytempo 0.")
+
+
+def test_an_own_file_may_import_its_neighbour(polytempo, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/neighbour.py").write_text("WIDTH = 7\n")
+    (tmp_path / "sub/own.py").write_text(
+        "from neighbour import WIDTH\nfrom torch import nn\n"
+        "def net(inputs):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, WIDTH), nn.Linear(WIDTH, 10))\n"
+    )
+    assert polytempo("run", "fedasync", "--model", "sub/own.py:net", "--updates", 5, "--quiet")[0] == 0
 
 
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(polytempo, monkeypatch):

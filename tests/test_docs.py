@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from polytempo import simulate
 from polytempo.cli import main as cli
 from polytempo.core.registry import from_import_path
 from polytempo.learn.questions import questions
@@ -40,6 +41,15 @@ def test_the_question_of_the_docs_answers(latest):
 
 def test_the_test_of_the_docs_passes(latest):
     exec(BLOCKS[2], {"Latest": from_import_path("latest.py:Latest", "strategy")})
+
+
+def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/models.md").read_text(), re.DOTALL)
+    (tmp_path / "own.py").write_text(example)
+    own = {"model": "own.py:net", "loss": "own.py:smoothed", "metric": "own.py:in_top_two"}
+    digests = {simulate("fedasync", batch_size=8, updates=60, workers=workers, **own).digest for workers in (1, 2)}
+    assert len(digests) == 1
 
 
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):

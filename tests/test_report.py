@@ -199,7 +199,9 @@ def test_seeds_are_one_method_and_settings_tell_methods_of_one_strategy_apart() 
 
 
 def test_what_does_not_change_the_result_does_not_split_a_method() -> None:
-    runs = [synthetic_run(seed=seed, updates=5, settings={"seed": seed}, workers=seed + 1) for seed in range(3)]
+    runs = [
+        synthetic_run(seed=seed, updates=5, files={"a": str(seed)}, resolved={"workers": seed + 1}) for seed in range(3)
+    ]
     assert len(methods_of(runs)) == 1
 
 

@@ -8,11 +8,11 @@ baselines = benches.add(
         name="baselines",
         title="CASA, Table 1, MNIST: the rows without clusters",
         notes=(
-            "As in the paper: 100 clients in four label groups, 30 % slow by 5, batch 10, learning rate 0.01, mixing "
-            "0.3, hinge staleness with a = 1 and b = 4, FedBuff's buffer 10, FedProx's mu 0.05, target 95 %, the same "
-            "number of updates for every method. Not as in the paper: an mlp (784-100-10) in place of a CNN, one local "
-            "epoch (the paper does not say), and 10,000 updates (100 synchronous rounds) instead of 50,000. The paper "
-            "does not name its unit of time, so times to target are given as multiples of FedAvg's."
+            "As in the paper: 100 clients in four label groups, 30 % slow by 5, batch 10, learning rate 0.01, FedAsync "
+            "with mixing 0.3 and hinge staleness (a = 1, b = 4), FedBuff's buffer 10, FedProx's mu 0.05, target 95 %, "
+            "equally many updates for every method. Not as in the paper: an mlp (784-100-10) in place of a CNN, one "
+            "local epoch (the paper does not say), and 10,000 updates (100 synchronous rounds) instead of 50,000. The "
+            "paper does not name its unit of time, so times to target are compared as multiples of FedAvg's."
         ),
         common={
             "data": "mnist",
@@ -51,6 +51,7 @@ baselines = benches.add(
             Figure("accuracy", "accuracy %", scale=100.0, digits=2),
             Figure("accuracy_trained", "own model %", scale=100.0, digits=2),
             Figure("accuracy_slowest_fifth", "slowest fifth %", scale=100.0, digits=2),
+            Figure("time_to_target", "time to target s", digits=0, published=False),
             Figure("time_to_target", "time to target / FedAvg's", digits=2, relative_to="fedavg"),
         ),
     ),

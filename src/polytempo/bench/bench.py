@@ -28,8 +28,11 @@ class Figure:
     title: str
     scale: float = 1.0
     digits: int = 1
+    published: bool = True
+    """Does the paper give it in this form?"""
     relative_to: str | None = None
-    """The row by which all rows are divided, where only ratios can be compared."""
+    """The row by which all rows are divided, seed by seed where both have a figure; for what can only be compared as a
+    ratio."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def _row(bench: Bench, case: Case, runs: Mapping[str, Sequence[Run]]) -> dict[st
         values = [_value(run, figure) for run in runs[case.label]]
         if figure.relative_to is not None:
             bases = [_value(run, figure) for run in runs[figure.relative_to]]
-            values = [v / b if v is not None and b else None for v, b in zip(values, bases, strict=True)]
+            values = [v / b for v, b in zip(values, bases, strict=True) if v is not None and b]
         row[figure.title] = {"ours": values, "paper": _paper(bench, case, figure)}
     return row
 
@@ -115,7 +118,8 @@ def _paper(bench: Bench, case: Case, figure: Figure) -> float | None:
 
 
 def _markdown(bench: Bench, table: Sequence[Mapping[str, Any]], quick: bool, seeds: int) -> str:
-    published = [f for f in bench.figures if any(case.paper.get(f.name) is not None for case in bench.cases)]
+    in_paper = {name for case in bench.cases for name in case.paper}
+    published = [figure for figure in bench.figures if figure.published and figure.name in in_paper]
     titles = ["method"]
     for figure in bench.figures:
         titles += [figure.title, f"{figure.title}, paper"] if figure in published else [figure.title]
@@ -124,8 +128,8 @@ def _markdown(bench: Bench, table: Sequence[Mapping[str, Any]], quick: bool, see
         "",
         bench.notes,
         "",
-        f"{seeds} seeds, mean ± standard deviation."
-        + (" Quick form (digits): the paper's figures are for another data set." if quick else ""),
+        f"{seeds} seeds, mean ± standard deviation.",
+        *(_what_is_quick(bench) if quick else ()),
         "",
         "| " + " | ".join(titles) + " |",
         "|---" + "|---:" * (len(titles) - 1) + "|",
@@ -133,7 +137,7 @@ def _markdown(bench: Bench, table: Sequence[Mapping[str, Any]], quick: bool, see
     for row in table:
         cells = [row["label"]]
         for figure in bench.figures:
-            cells.append(_spread(row[figure.title]["ours"], figure.digits))
+            cells.append(_spread(row[figure.title]["ours"], figure))
             if figure in published:
                 paper = row[figure.title]["paper"]
                 cells.append("not reached" if paper is None else f"{paper:g}")
@@ -141,11 +145,16 @@ def _markdown(bench: Bench, table: Sequence[Mapping[str, Any]], quick: bool, see
     return "\n".join(lines) + "\n"
 
 
-def _spread(values: Sequence[float | None], digits: int) -> str:
+def _what_is_quick(bench: Bench) -> list[str]:
+    changed = ", ".join(f"{name} = {value}" for name, value in bench.quick.items())
+    return ["", f"Quick form, so not the paper's set-up: {changed}. The paper's figures are for the full one."]
+
+
+def _spread(values: Sequence[float | None], figure: Figure) -> str:
     reached = [value for value in values if value is not None]
     if not reached:
-        return "not reached"
-    text = f"{mean(reached):.{digits}f}"
+        return "not reached" if figure.relative_to is None else "–"
+    text = f"{mean(reached):.{figure.digits}f}"
     if len(reached) > 1:
-        text += f" ± {stdev(reached):.{digits}f}"
+        text += f" ± {stdev(reached):.{figure.digits}f}"
     return text if len(reached) == len(values) else f"{text} ({len(reached)} of {len(values)} reached)"

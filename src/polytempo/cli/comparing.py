@@ -44,10 +44,7 @@ def comparison(
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """The run directories at or below a directory."""
+    """The directories of finished runs at or below a directory."""
     if (directory / "result.json").exists():
         return [directory]
-    found = sorted(path.parent for path in directory.glob("**/result.json"))
-    if not found:
-        raise UserError(f"{directory} holds no finished run. Expected a directory that polytempo run or compare wrote.")
-    return found
+    return sorted(path.parent for path in directory.glob("**/result.json"))

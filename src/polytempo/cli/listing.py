@@ -41,7 +41,7 @@ def listing(what: str) -> Table:
     if what not in TABLES:
         raise UserError(unknown("list", what, TABLES))
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="bold")
+    table.add_column(max_width=30, overflow="fold", style="bold")
     table.add_column()
     for name, summary in TABLES[what]():
         table.add_row(name, summary)

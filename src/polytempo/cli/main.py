@@ -2,9 +2,11 @@
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +28,7 @@ from polytempo.world.data.download import get_dataset
 
 app = typer.Typer(
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Asynchronous, personalised federated learning on a virtual clock.",
@@ -41,11 +44,22 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no t
 
 def main() -> None:
     """Entry point: an error on the user's side is one message on stderr and exit code 2."""
+    sys.path.insert(0, "")  # import paths may begin in the current directory
+    warnings.showwarning = _note  # type: ignore[assignment]
     try:
         app()
     except (UserError, StrategyError) as error:
         print(f"polytempo: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="print the version and end", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"polytempo {metadata.version('polytempo')}")
+        raise typer.Exit
 
 
 @app.command()
@@ -112,7 +126,14 @@ def report(
     out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("report.html"),
 ) -> None:
     """Overlay runs that are there in one report."""
-    runs = [Run.load(found) for directory in directories for found in find_runs(directory)]
+    runs: list[Run] = []
+    for directory in directories:
+        found = find_runs(directory)
+        runs += map(Run.load, found)
+        if not found:
+            print(f"polytempo: {directory} holds no finished run and is left out.", file=sys.stderr)
+    if not runs:
+        raise UserError("No finished run was found. Expected directories that polytempo run or compare wrote.")
     _show(runs, write_report(runs, out, "Runs"), quiet=False, as_json=False)
 
 
@@ -150,6 +171,10 @@ def data_get(
 ) -> None:
     """Download a data set from a mirror and check it."""
     print(get_dataset(name, data_dir, mirror))
+
+
+def _note(message: Warning | str, *_: object) -> None:
+    print(f"polytempo: note: {message}", file=sys.stderr)
 
 
 @contextmanager

@@ -18,7 +18,8 @@ class ProgressBar:
         self._first: Standing | None = None  # a continued run begins in the middle
 
     def begin(self, label: str) -> None:
-        self._bar.reset(self._task, description=label, total=1.0, standing="")
+        preparing = "preparing; the first run on a machine compiles for a quarter of a minute"
+        self._bar.reset(self._task, description=label, total=1.0, standing=preparing)
         self._first = None
 
     def show(self, standing: Standing) -> None:

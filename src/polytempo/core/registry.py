@@ -54,7 +54,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}."
+    if name.endswith(".py"):
+        hint = f" Name what to take from the file: {name}:NAME."
+    return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}."
 
 
 def from_import_path(path: str, kind: str) -> Any:
@@ -87,7 +89,12 @@ def _load(file: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pydantic look a class's module up
-    spec.loader.exec_module(module)
+    neighbours = str(file.resolve().parent)  # as when Python runs the file itself
+    sys.path.insert(0, neighbours)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(neighbours)
     return module
 
 

@@ -127,8 +127,8 @@ def _forward(module: nn.Module, x: Tensor) -> Tensor:
         if len(x) > 1 or "more than 1 value per channel" not in str(error):
             raise
         raise UserError(
-            "A batch of one sample cannot go through batch norm, and here the last batch of an epoch has one sample. "
-            "Choose another --batch-size, or a model with group norm."
+            "A batch of one sample cannot go through batch norm, and a client has only one sample or the batch size is "
+            "below 3. Choose a larger --batch-size and more --min-samples, or a model with group norm."
         ) from error
 
 

@@ -7,17 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from polytempo.core.orders import Objective, Send, Train
+from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
 from polytempo.core.vectors import Schema
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
+from polytempo.learn.flat import initial_vector
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.scoring import Metric, Scorer, correct
-from polytempo.learn.task import Refresh, Task, make_batches
+from polytempo.learn.task import Batches, Refresh, Task, make_batches
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,16 @@ class Learner:
         metric: Metric = correct,
         probe: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        if probe is not None:
-            check_parts(module, loss, metric, *probe)
         self.schema = Schema.of(module)
+        self._normalises_batches = any(isinstance(part, _BatchNorm) for part in module.modules())
         self.engine = make_engine(engine, module, loss)
         self.scorer = Scorer(module, loss, metric)
+        if probe is not None:
+            x, y = probe
+            check_parts(module, loss, metric, x, y)
+            # No steps, but what has to be compiled is compiled now and not on the clock of a run.
+            no_steps = make_batches(np.arange(len(y)), 1, 0, stream(0, "probe"))
+            self.engine.train(Task(initial_vector(module), x, y, no_steps, Work(), lr=0.0))
 
     def carry_out(self, a: Assignment) -> Outcome:
         order = a.order
@@ -76,7 +83,7 @@ class Learner:
                 start,
                 a.x,
                 a.y,
-                make_batches(a.rows, order.work.batch_size, a.steps, stream(a.seed, "batches", order.client, a.count)),
+                self._batches(a),
                 order.work,
                 rate_at(order.work.lr, a.count),
                 objective,
@@ -92,6 +99,10 @@ class Learner:
             answers[name] = _plain(questions[name](Asked(self.scorer, a.x, y, a.rows, start, weights)))
         # A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a temporary.
         return Outcome(weights, start, version, chosen, answers, bool(torch.isfinite(weights.sum())))
+
+    def _batches(self, a: Assignment) -> Batches:
+        rng = stream(a.seed, "batches", a.order.client, a.count)
+        return make_batches(a.rows, a.order.work.batch_size, a.steps, rng, singles=not self._normalises_batches)
 
     def mask_of(self, order: Train) -> Tensor | None:
         """The coordinates that the order trains and uploads; None means all."""

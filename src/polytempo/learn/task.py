@@ -61,13 +61,17 @@ class Engine(Protocol):
         """The trained flat vector, a new one."""
 
 
-def make_batches(rows: np.ndarray, batch_size: int, steps: int, rng: np.random.Generator) -> Batches:
+def make_batches(
+    rows: np.ndarray, batch_size: int, steps: int, rng: np.random.Generator, singles: bool = True
+) -> Batches:
     """Batches of ``steps`` steps over the client's rows: a new permutation each epoch, the last batch of an epoch as
-    large as what is left."""
+    large as what is left. Without ``singles``, a last batch of one gets a second sample from the batch before it."""
     per_epoch = -(-len(rows) // batch_size)
     epochs = -(-steps // per_epoch)
     order = np.concatenate([rng.permutation(rows) for _ in range(epochs)]) if epochs else rows[:0]
     within = np.minimum(np.arange(1, per_epoch + 1) * batch_size, len(rows))
+    if not singles and per_epoch > 1 and batch_size > 2 and len(rows) % batch_size == 1:
+        within[-2] -= 1
     ends = (np.arange(epochs)[:, None] * len(rows) + within).reshape(-1)[:steps]
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     return Batches(np.ascontiguousarray(order[: offsets[-1]], dtype=np.int64), offsets)

@@ -14,7 +14,7 @@ ALONE = "standalone"
 
 # What may differ between two runs of one method: it does not change what the method is. (``settings`` is what the user
 # gave, before defaults were filled in.)
-NOT_SETTINGS = {"strategy", "seed", "versions", "settings", "out", "workers"}
+NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
 WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
 

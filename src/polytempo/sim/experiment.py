@@ -63,6 +63,8 @@ class Experiment(BaseModel):
     def _consistent(self) -> "Experiment":
         if self.epochs is not None and self.steps is not None:
             raise ValueError("epochs and steps exclude each other: give one")
+        if self.optimizer == "adam" and self.momentum:
+            raise ValueError("momentum belongs to sgd; adam has its own")
         parse_rate(self.lr)
         return self
 

@@ -37,23 +37,15 @@ class History:
                 self._written[name] = len(rows)
         return dict(self._written)
 
-    @classmethod
-    def start(cls, directory: Path | None) -> "History":
-        """An empty history, which empties the files that are there."""
-        return cls.resume(directory, dict.fromkeys(FILES, 0))
-
-    @classmethod
-    def resume(cls, directory: Path | None, rows: dict[str, int]) -> "History":
-        """The history as it was when each file had that many rows."""
-        history = cls(directory=directory)
-        if directory is not None:
-            for name in FILES:
-                path = directory / f"{name}.jsonl"
-                lines = path.read_text().splitlines()[: rows[name]] if path.exists() else []
-                getattr(history, name).extend(map(_row, lines))
-                path.write_text("".join(line + "\n" for line in lines))
-        history._written = dict(rows)
-        return history
+    def open(self, directory: Path, rows: dict[str, int] | None) -> None:
+        """Go on in a directory as it was when its files had that many rows; None: from nothing, emptying the files."""
+        self.directory = directory
+        for name in FILES:
+            path = directory / f"{name}.jsonl"
+            lines = path.read_text().splitlines()[: rows[name]] if rows is not None else []
+            getattr(self, name).extend(map(_row, lines))
+            path.write_text("".join(line + "\n" for line in lines))
+            self._written[name] = len(lines)
 
 
 def _listed(numbers: np.ndarray) -> list[float | None]:

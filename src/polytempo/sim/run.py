@@ -6,6 +6,7 @@ import platform
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -82,20 +83,22 @@ def run_experiment(
     """Simulate to the end. With a directory, leave a run there; a run that was cut off there goes on from its last
     checkpoint and ends as if nothing had happened."""
     config = _config(experiment)
-    saved = None if directory is None else _prepare(directory, config)
+    history, clock = History(), _Clock()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # bit-identical sums, and the cores belong to the workers
     try:
-        history = History.start(directory) if saved is None else History.resume(directory, saved["rows"])
         simulator = _build(experiment, history, objects or {})
-        clock = _Clock()
-        if saved is not None:
-            simulator.load_state(saved["simulator"])
-            clock = _Clock(*saved["clock"])
-        config["clients"] = len(simulator.federation)
+        if directory is not None:
+            saved = _prepare(directory, config)
+            history.open(directory, None if saved is None else saved["rows"])
+            if saved is not None:
+                simulator.load_state(saved["simulator"])
+                clock = _Clock(*saved["clock"])
         _simulate(simulator, clock, directory, progress, checkpoint_seconds)
     finally:
         torch.set_num_threads(threads)
+    config |= {"clients": len(simulator.federation), "resolved": _resolved(experiment, simulator)}
+    _warn_of_drifts_to_come(simulator)
     result = _result(experiment, simulator, clock)
     if directory is not None:
         history.flush()
@@ -268,7 +271,8 @@ def _prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
     """Make the run's directory; the checkpoint to go on from, if a run with these settings was cut off there."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
+        begun = (directory / CHECKPOINT).exists() or (directory / RESULT).exists()
+        if begun or (any(directory.iterdir()) and not (directory / "evaluations.jsonl").exists()):
             known = _check_same(directory, config)
             if (directory / CHECKPOINT).exists():
                 if known["versions"] != config["versions"]:
@@ -284,6 +288,27 @@ def _prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
     except OSError as error:
         raise UserError(f"Cannot write the run to {directory}: {error.strerror}. Choose another --out.") from None
     return None
+
+
+def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
+    """What was used where the settings leave it open."""
+    return {
+        "epochs": experiment.work().epochs,
+        "updates": simulator.stop.updates,
+        "eval_every": simulator.eval_every,
+        "engine": type(simulator.learner.engine).__name__,
+        "workers": simulator.pool.workers,
+    }
+
+
+def _warn_of_drifts_to_come(simulator: Simulator) -> None:
+    missed = simulator.drifts_to_come()
+    if missed:
+        warnings.warn(
+            f"{len(missed)} changes of clients' data never happened: the run ended at {simulator.now:,.0f} s of "
+            f"virtual time, the first of them was to come at {min(missed):,.0f} s.",
+            stacklevel=3,
+        )
 
 
 def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -309,8 +334,13 @@ def _read_vector(path: Path, size: int) -> Tensor:
         raise UserError(f"Initial weights {path} cannot be read as .npy: {error}.") from None
     if not isinstance(vector, np.ndarray):
         raise UserError(f"Initial weights {path}: expected one array (.npy), not an archive.")
-    if vector.shape != (size,) or not np.isfinite(vector).all():
-        raise UserError(f"Initial weights {path}: expected {size} finite numbers in one row, got shape {vector.shape}.")
+    if vector.shape != (size,) or vector.dtype.kind != "f":
+        raise UserError(
+            f"Initial weights {path}: expected {size} float32 numbers in one row, "
+            f"got {vector.dtype} of shape {vector.shape}."
+        )
+    if not np.isfinite(vector).all():
+        raise UserError(f"Initial weights {path}: expected finite numbers, got NaN or Inf.")
     return torch.from_numpy(vector.astype(np.float32))
 
 

@@ -406,6 +406,10 @@ class Simulator:
         traffic = {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
         self._finished = self.evaluator.evaluate(self.now, self.updates, self._generation, traffic)
 
+    def drifts_to_come(self) -> list[float]:
+        """Times of the drifts that lie ahead."""
+        return [at for at, kind, *_ in self._events if kind == Kind.DRIFT]
+
     # State.
 
     _state = (

@@ -22,6 +22,8 @@ _LOADERS = {".npz": load_npz, ".csv": load_csv}
 def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
     """A known data set from the data directory, or the user's own: the path of an .npz, a .csv or a folder of images,
     or ``package.module:function``."""
+    if not name:
+        raise UserError(unknown("data set", name, datasets))
     if name in datasets:
         return _load_known(name, data_dir or default_data_dir())
     path = expanded(Path(name))
