@@ -30,7 +30,10 @@ TABLES = {
     "data": lambda: [(name, source.summary) for name, source in datasets.items()],
     "models": lambda: [(name, _first_sentence(build)) for name, build in models.items()],
     "partitions": lambda: [(kind.form, kind.summary) for _, kind in partitions.items()],
-    "devices": lambda: [(mix.form, mix.summary) for _, mix in device_mixes.items()],
+    "devices": lambda: [
+        *((mix.form, mix.summary) for _, mix in device_mixes.items()),
+        ("FILE.toml", "device types, network, availability, losses, late joiners, speed changes (docs/devices.md)."),
+    ],
     "questions": lambda: [(name, _first_sentence(answer)) for name, answer in questions.items()],
     "benches": lambda: [(name, bench.title) for name, bench in benches.items()],
 }
