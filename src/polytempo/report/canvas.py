@@ -70,9 +70,9 @@ def legend_above(axes: Axes, handles: Sequence[Artist]) -> None:
     )
 
 
-def plain(label: str) -> str:
+def plain(label: str, longest: int = LONGEST) -> str:
     """A method's label as a figure can hold it: not too long, and not read as mathematics."""
-    return (label if len(label) <= LONGEST else label[: LONGEST - 1] + "…").replace("$", r"\$")
+    return (label if len(label) <= longest else label[: longest - 1] + "…").replace("$", r"\$")
 
 
 def evenly(size: int, most: int) -> np.ndarray:

@@ -173,7 +173,7 @@ def overview(run: Run) -> Figure:
     _draw_accuracy(styled(over_updates), methods, "updates")
     _draw_staleness(styled(stale), methods)
     draw_timeline(styled(trained), run, rows=20)
-    figure.suptitle(plain(run.summary()), fontsize=TEXT, color=INK, x=0.01, ha="left")
+    figure.suptitle(plain(run.summary(), longest=120), fontsize=TEXT, color=INK, x=0.01, ha="left")
     return figure
 
 
