@@ -1,6 +1,8 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
+# `make bench DATA_DIR=...` measures what docs/results.md says, on the MNIST in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
+DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
 .PHONY: demo test bench clean
 
@@ -14,8 +16,10 @@ test: .venv/installed-test
 	$(BIN)/pytest -n 2
 
 bench: .venv/installed
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
-	$(BIN)/polytempo bench baselines --quick
+	$(BIN)/python benchmarks/training.py $(DATA)
+	$(BIN)/python benchmarks/overhead.py $(DATA)
+	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/polytempo bench baselines $(if $(DATA),$(DATA),--quick)
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

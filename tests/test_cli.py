@@ -163,9 +163,9 @@ def write_bad_files(folder):
         (["run", "fedasync", "--devices", "slow:a"], "slow"),
         (["run", "fedasync", "--devices", "none.toml"], "none.toml"),
         (["run", "fedasync", "--participation", "k:x"], "k:NUMBER"),
-        (["run", "fedasync", "--engine", "warp"], "engine"),
+        (["run", "fedasync", "--engine", "fusd"], "Did you mean 'fused'"),
         (["run", "fedasync", "--engine", "fused", "--model", "resnet18"], "fused"),
-        (["run", "fedasync", "--optimizer", "sdg"], "sgd"),
+        (["run", "fedasync", "--optimizer", "adm"], "Did you mean 'adam'"),
         (["run", "fedasync", "--lr", "fast"], "schedule"),
         (["run", "fedasync", "--lr", "-1"], "above 0"),
         (["run", "fedasync", "--epochs", "1", "--steps", "1"], "exclude"),
@@ -252,6 +252,30 @@ def test_a_drift_after_the_end_is_pointed_out(polytempo, tmp_path):
     assert "never happened" in err
 
 
+def test_a_state_that_cannot_be_saved_is_an_error_before_the_run(polytempo, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from polytempo.strategies import Strategy\n"
+        "class Own(Strategy):\n    def setup(self):\n        self.seen = {1}\n"
+    )
+    code, _, err = polytempo("run", "own.py:Own", "--updates", 5)
+    assert code == 2
+    assert "'seen' of Own" in err
+
+
+def test_a_metric_with_nan_is_an_error(polytempo, tmp_path):
+    (tmp_path / "own.py").write_text("def metric(outputs, labels):\n    return (outputs[:, 0] * 0) / (labels != 0)\n")
+    code, _, err = polytempo("run", "fedasync", "--metric", "own.py:metric", "--updates", 5)
+    assert code == 2
+    assert "NaN" in err
+
+
+def test_steps_on_the_command_line_win_over_epochs_in_the_file(polytempo, tmp_path):
+    (tmp_path / "e.toml").write_text('strategy = "fedasync"\nepochs = 2\nupdates = 5\n')
+    code, out, _ = polytempo("run", "e.toml", "--steps", 3, "--json", "--quiet")
+    assert code == 0
+    assert json.loads(out)["client_steps"] == 15
+
+
 def test_the_version_can_be_asked_for(polytempo):
     assert polytempo("--version")[1].startswith("polytempo 0.")
 
@@ -323,11 +347,11 @@ def test_a_bench_writes_its_table_and_goes_on_where_it_was(polytempo, tmp_path, 
     code, out, _ = polytempo("bench", "baselines", "--quick", "--seeds", 1, "--quiet")
     assert code == 0
     assert "fedbuff" in out
-    results = tmp_path / "results/baselines-quick"
-    table = json.loads((results / "results.json").read_text())
+    results = tmp_path / "results/baselines"
+    table = json.loads((results / "quick.json").read_text())
     assert [row["label"] for row in table["rows"]] == ["standalone", "fedavg", "fedprox", "fedasync", "fedbuff"]
-    assert (results / "results.md").read_text().startswith("# CASA")
-    assert (results / "results.svg").exists()
-    before = (results / "runs/fedavg-seed0/result.json").stat().st_mtime_ns
+    assert (results / "quick.md").read_text().startswith("# CASA")
+    assert (results / "quick.svg").exists()
+    before = (results / "runs-quick/fedavg-seed0/result.json").stat().st_mtime_ns
     polytempo("bench", "baselines", "--quick", "--seeds", 1, "--quiet")
-    assert (results / "runs/fedavg-seed0/result.json").stat().st_mtime_ns == before
+    assert (results / "runs-quick/fedavg-seed0/result.json").stat().st_mtime_ns == before

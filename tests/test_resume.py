@@ -10,6 +10,7 @@ from polytempo.sim.evaluation import Stop
 from polytempo.strategies.fedasync import FedAsync
 from polytempo.strategies.fedavg import FedAvg
 from polytempo.strategies.parts.participation import Quota
+from polytempo.strategies.standalone import Standalone
 from polytempo.strategies.strategy import parameters
 from polytempo.world.drift import Drift
 
@@ -66,6 +67,11 @@ class BusyFedAvg(Bustle, FedAvg):
     pass
 
 
+@parameters
+class BusyStandalone(Bustle, Standalone):
+    pass
+
+
 def build(method, quota, drift, devices, engine):
     stop = Stop(updates=25)
     sim = simulator(method(), 6, devices, stop, participation=quota, drifts=(drift,), workers=2, engine=engine)
@@ -94,6 +100,7 @@ MIXTURE = Drift(after=2, every=2, kind="mixture")
         (BusyFedAsync, Quota(count=2, choice="round-robin"), MIXTURE),
         (BusyFedAvg, Quota(share=0.5), SWAP),
         (BusyFedAvg, Quota(count=2), MIXTURE),
+        (BusyStandalone, Quota(count=2), SWAP),
     ],
 )
 def test_a_run_cut_at_any_event_ends_bit_identical(tmp_path, method, quota, drift, engine):

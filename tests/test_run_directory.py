@@ -113,6 +113,15 @@ def test_a_run_begun_again_is_not_finished_until_it_is(tmp_path, every_event):
     assert not is_finished(experiment, tmp_path / "run")
 
 
+def test_lost_rows_are_noticed(tmp_path, every_event):
+    experiment = make_experiment(**SETTINGS)
+    with pytest.raises(PulledPlugError):
+        run_experiment(experiment, tmp_path / "cut", pulled_after(9), checkpoint_seconds=0)
+    (tmp_path / "cut/updates.jsonl").write_text("")
+    with pytest.raises(UserError, match="lost rows"):
+        run_experiment(experiment, tmp_path / "cut")
+
+
 def test_a_changed_file_makes_another_run(tmp_path):
     devices = tmp_path / "devices.toml"
     devices.write_text("seconds_per_step = 1.0")

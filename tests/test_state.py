@@ -68,6 +68,12 @@ def test_a_changed_bit_changes_the_digest():
     assert digest(one) != digest(other)
 
 
+def test_whether_equal_tensors_are_shared_is_not_part_of_the_digest():
+    tensor, branch = torch.ones(3), Branch(torch.ones(2))
+    assert digest([tensor, tensor]) == digest([tensor, tensor.clone()])
+    assert digest([branch, branch]) == digest([branch, Branch(torch.ones(2))])
+
+
 def test_shape_and_type_are_part_of_the_digest():
     tensors = [torch.zeros(2, 3), torch.zeros(6), torch.zeros(3, dtype=torch.float64)]
     assert len({digest(tensor) for tensor in tensors}) == 3

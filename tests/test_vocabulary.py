@@ -255,6 +255,27 @@ def test_ordering_a_client_that_is_not_ready_is_an_error_that_says_so():
         simulator(Pushy, clients=1).run()
 
 
+@pytest.mark.parametrize("at", [float("nan"), float("inf")])
+def test_a_timer_without_a_time_is_an_error_that_says_so(at):
+    @record
+    class Never(Strategy):
+        def ready(self, client, now):
+            yield SetTimer(at, "never")
+
+    with pytest.raises(StrategyError, match="never"):
+        simulator(Never, clients=1).run()
+
+
+def test_a_run_in_which_nothing_happens_any_more_is_an_error_that_says_so():
+    @record
+    class Lazy(Strategy):
+        def ready(self, client, now):
+            return None
+
+    with pytest.raises(StrategyError, match="nothing happens any more"):
+        simulator(Lazy, clients=1).run()
+
+
 def test_a_refresh_that_crosses_an_upload_does_no_harm():
     @record
     class Late(FedAsync):

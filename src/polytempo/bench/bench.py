@@ -71,8 +71,9 @@ def run_bench(
     begin: Callable[[str], None],
     progress: Callable[[Progress], None],
 ) -> Path:
-    """Run what is missing and write the table as JSON, Markdown and SVG; the path of the Markdown."""
-    directory = out / (bench.name + ("-quick" if quick else ""))
+    """Run what is missing and write the table to ``out/NAME/`` as full (or quick) .json, .md, .svg and .html; the path
+    of the Markdown."""
+    directory, form = out / bench.name, "quick" if quick else "full"
     runs: dict[str, list[Run]] = {case.label: [] for case in bench.cases}
     for seed in range(bench.seeds if seeds is None else seeds):
         for case in bench.cases:
@@ -80,17 +81,17 @@ def run_bench(
             if data_dir is not None:
                 settings["data_dir"] = data_dir
             begin(f"{bench.name}: {case.label}, seed {seed}")
-            run_directory = directory / "runs" / f"{case.label}-seed{seed}"
+            run_directory = directory / f"runs-{form}" / f"{case.label}-seed{seed}"
             runs[case.label].append(
                 simulate_experiment(make_experiment(**settings), run_directory, progress, reuse=True)
             )
     table = [_row(bench, case, runs) for case in bench.cases]
     everything = [run for rows in runs.values() for run in rows]
-    (directory / "results.json").write_text(json.dumps({"bench": bench.name, "quick": quick, "rows": table}, indent=1))
-    (directory / "results.md").write_text(_markdown(bench, table, quick, len(everything) // len(bench.cases)))
-    save(accuracy_over_time(everything), directory / "results.svg")
-    write_report(everything, directory / "report.html", bench.title)
-    return directory / "results.md"
+    (directory / f"{form}.json").write_text(json.dumps({"bench": bench.name, "quick": quick, "rows": table}, indent=1))
+    (directory / f"{form}.md").write_text(_markdown(bench, table, quick, len(everything) // len(bench.cases)))
+    save(accuracy_over_time(everything), directory / f"{form}.svg")
+    write_report(everything, directory / f"{form}.html", bench.title)
+    return directory / f"{form}.md"
 
 
 def _row(bench: Bench, case: Case, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:

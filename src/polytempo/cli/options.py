@@ -53,8 +53,10 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UserError(f"--set {pair!r} is not understood. Expected key=value, for example --set mixing=0.3.")
+        owner, dot, name = key.rpartition(".")
+        plain = owner + dot + name.replace("-", "_")
         try:
-            parsed[key.replace("-", "_")] = json.loads(value)
+            parsed[plain] = json.loads(value)
         except json.JSONDecodeError:
-            parsed[key.replace("-", "_")] = value
+            parsed[plain] = value
     return parsed

@@ -48,13 +48,12 @@ def unpack(text: str, tensors: list[Tensor]) -> Any:
 
 
 def digest(*values: object) -> str:
-    """sha256 over the packed values: equal digests mean bit-identical state."""
+    """sha256 over the packed values: equal digests mean bit-identical state. Whether equal tensors are shared does not
+    count: a state that was loaded shares less with its surroundings than one that was made."""
     sha = hashlib.sha256()
     for value in values:
-        text, tensors = pack(value)
-        sha.update(text.encode())
-        for tensor in tensors:
-            sha.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+        packer = _Packer(by_content=True)
+        sha.update(json.dumps(packer.pack(value), separators=(",", ":")).encode())
     return sha.hexdigest()
 
 
@@ -74,9 +73,10 @@ def load(path: Path) -> Any:
 
 
 class _Packer:
-    def __init__(self) -> None:
+    def __init__(self, by_content: bool = False) -> None:
         self.tensors: list[Tensor] = []
-        self._numbers: dict[int, int] = {}  # id of a tensor or object -> its number
+        self._by_content = by_content  # name a tensor by the hash of its bytes, not by its number
+        self._numbers: dict[int, int | str] = {}  # id of a tensor or object -> its number or hash
         self._objects = 0
         self._alive: list[object] = []  # keeps ids valid while packing
 
@@ -106,13 +106,13 @@ class _Packer:
 
     def _tensor(self, kind: str, owner: object, tensor: Tensor) -> dict[str, Any]:
         if id(owner) not in self._numbers:
-            self._numbers[id(owner)] = len(self.tensors)
+            self._numbers[id(owner)] = _content(tensor) if self._by_content else len(self.tensors)
             self._alive.append(owner)
             self.tensors.append(tensor)
         return {kind: self._numbers[id(owner)], "type": str(tensor.dtype), "shape": list(tensor.shape)}
 
     def _object(self, value: Any) -> dict[str, Any]:
-        if id(value) in self._numbers:
+        if id(value) in self._numbers and not self._by_content:
             return {"again": self._numbers[id(value)]}
         self._numbers[id(value)] = self._objects
         self._alive.append(value)
@@ -122,6 +122,10 @@ class _Packer:
         else:
             saved = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {"object": _name(type(value)), "state": {name: self.pack(v) for name, v in saved.items()}}
+
+
+def _content(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data).hexdigest()
 
 
 class _Unpacker:

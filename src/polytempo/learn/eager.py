@@ -24,11 +24,11 @@ class EagerEngine:
     def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy) -> None:
         self._module = module
         self._loss = loss
-        self._bench = threading.local()
+        self._own = threading.local()
 
     def train(self, task: Task) -> Tensor:
-        bench = self._workbench()
-        bench.load(task)
+        workbench = self._workbench()
+        workbench.load(task)
         refreshes = list(task.refreshes)
         began = task.start
         own_anchor = task.objective.anchor
@@ -38,24 +38,26 @@ class EagerEngine:
         for step in range(len(task.batches)):
             while refreshes and refreshes[0].at_step == step:
                 refresh = refreshes.pop(0)
-                bench.refresh(refresh.weights, began if refresh.rebase else None)
+                workbench.refresh(refresh.weights, began if refresh.rebase else None)
                 began = refresh.weights
             batch = rows[offsets[step] : offsets[step + 1]]
-            bench.gradient.zero_()
-            self._loss(_forward(bench.module, task.x[batch]), task.y[batch]).backward()
-            _regularise(bench.gradient, bench.parameters, began if own_anchor is None else own_anchor, task.objective)
-            _decay_and_mask(bench, task)
-            optimise(bench, task, step)
+            workbench.gradient.zero_()
+            self._loss(_forward(workbench.module, task.x[batch]), task.y[batch]).backward()
+            _regularise(
+                workbench.gradient, workbench.parameters, began if own_anchor is None else own_anchor, task.objective
+            )
+            _decay_and_mask(workbench, task)
+            optimise(workbench, task, step)
         for refresh in refreshes:  # those that arrived after the last step
-            bench.refresh(refresh.weights, began if refresh.rebase else None)
+            workbench.refresh(refresh.weights, began if refresh.rebase else None)
             began = refresh.weights
-        bench.restore_buffers(began)
-        return bench.vector.clone()
+        workbench.restore_buffers(began)
+        return workbench.vector.clone()
 
     def _workbench(self) -> "_Workbench":
-        if not hasattr(self._bench, "it"):
-            self._bench.it = _Workbench(copy.deepcopy(self._module))
-        return self._bench.it
+        if not hasattr(self._own, "workbench"):
+            self._own.workbench = _Workbench(copy.deepcopy(self._module))
+        return self._own.workbench
 
 
 class _Workbench:
@@ -69,10 +71,9 @@ class _Workbench:
         self.parameters = self.vector[: self.schema.parameter_count]
         self.gradient = torch.zeros(self.schema.parameter_count)
         views = self.schema.views(self.vector)
-        gradients = Schema(self.schema.names, self.schema.shapes, self.schema.parameter_count)
         for name, parameter in module.named_parameters():
             parameter.data = views[name]
-            parameter.grad = self.gradient[gradients.spans[name]].view(parameter.shape)
+            parameter.grad = self.gradient[self.schema.spans[name]].view(parameter.shape)
         for name, buffer in module.named_buffers():
             if name in views:
                 buffer.data = views[name]
@@ -151,24 +152,24 @@ def _regularise(gradient: Tensor, w: Tensor, anchor: Tensor, objective: Objectiv
             gradient.sub_(objective.cosine * (anchor / norms - w * (cosine / torch.dot(w, w))))
 
 
-def _decay_and_mask(bench: _Workbench, task: Task) -> None:
+def _decay_and_mask(workbench: _Workbench, task: Task) -> None:
     if task.work.weight_decay:
-        bench.gradient.add_(bench.parameters, alpha=task.work.weight_decay)
-    if bench.mask is not None:
-        bench.gradient.mul_(bench.mask[: len(bench.gradient)])
+        workbench.gradient.add_(workbench.parameters, alpha=task.work.weight_decay)
+    if workbench.mask is not None:
+        workbench.gradient.mul_(workbench.mask[: len(workbench.gradient)])
 
 
-def _sgd(bench: _Workbench, task: Task, step: int) -> None:
-    g, w = bench.gradient, bench.parameters
+def _sgd(workbench: _Workbench, task: Task, step: int) -> None:
+    g, w = workbench.gradient, workbench.parameters
     if task.work.momentum:
-        g = bench.first_moment.mul_(task.work.momentum).add_(g)
+        g = workbench.first_moment.mul_(task.work.momentum).add_(g)
     w.add_(g, alpha=-task.lr)
 
 
-def _adam(bench: _Workbench, task: Task, step: int) -> None:
+def _adam(workbench: _Workbench, task: Task, step: int) -> None:
     """Kingma and Ba (2015), beta .9 and .999, eps 1e-8, weight decay added to the gradient."""
-    g, w = bench.gradient, bench.parameters
-    m, v = bench.first_moment, bench.second_moment
+    g, w = workbench.gradient, workbench.parameters
+    m, v = workbench.first_moment, workbench.second_moment
     m.lerp_(g, 0.1)
     v.mul_(0.999).addcmul_(g, g, value=0.001)
     scale = (v.sqrt() / (1 - 0.999 ** (step + 1)) ** 0.5).add_(1e-8)

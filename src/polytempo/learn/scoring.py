@@ -29,7 +29,7 @@ class Scorer:
         self._module = module
         self._loss = loss
         self._metric = metric
-        self._bench = threading.local()
+        self._own = threading.local()
 
     def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray) -> Tensor:
         """The model's outputs for these rows."""
@@ -51,11 +51,11 @@ class Scorer:
         return torch.stack([self._loss(outputs[i : i + 1], y[i : i + 1]) for i in range(len(rows))])
 
     def _workbench(self) -> tuple[nn.Module, Tensor]:
-        if not hasattr(self._bench, "module"):
+        if not hasattr(self._own, "module"):
             torch.set_num_threads(1)
-            self._bench.module = copy.deepcopy(self._module).eval().requires_grad_(False)
-            self._bench.vector = live_in_vector(self._bench.module)
-        return self._bench.module, self._bench.vector
+            self._own.module = copy.deepcopy(self._module).eval().requires_grad_(False)
+            self._own.vector = live_in_vector(self._own.module)
+        return self._own.module, self._own.vector
 
 
 def mean_per_part(values: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

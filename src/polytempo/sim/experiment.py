@@ -113,6 +113,9 @@ def read_experiment(path: Path, parameters: Mapping[str, Any], settings: Mapping
     own = given.get("parameters", {})
     if not isinstance(own, dict):
         raise UserError(f"{path}: parameters is {own!r}. Expected a table: [parameters], then a line for each.")
+    for one, other in (("epochs", "steps"), ("steps", "epochs")):
+        if one in settings:
+            given.pop(other, None)
     return make_experiment(**{**given, **settings, "parameters": {**own, **parameters}})
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from polytempo.core.errors import UserError
+
 FILES = ("evaluations", "updates", "marks")
 
 Row = dict[str, Any]
@@ -42,10 +44,15 @@ class History:
         self.directory = directory
         for name in FILES:
             path = directory / f"{name}.jsonl"
-            lines = path.read_text().splitlines()[: rows[name]] if rows is not None else []
+            wanted = 0 if rows is None else rows[name]
+            lines = path.read_text().splitlines()[:wanted] if wanted else []
+            if len(lines) < wanted:
+                raise UserError(f"{path} has lost rows since its checkpoint ({len(lines)} of {wanted}). Begin anew.")
             getattr(self, name).extend(map(_row, lines))
-            path.write_text("".join(line + "\n" for line in lines))
-            self._written[name] = len(lines)
+            temporary = path.with_name(path.name + ".tmp")  # a kill here must leave the rows that are there
+            temporary.write_text("".join(line + "\n" for line in lines))
+            temporary.replace(path)
+            self._written[name] = wanted
 
 
 def _listed(numbers: np.ndarray) -> list[float | None]:

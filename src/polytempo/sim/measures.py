@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polytempo.core.errors import UserError
 from polytempo.learn.scoring import CHUNK, Scorer, mean_per_part
 from polytempo.sim.lookahead import Lookahead, in_parts
 from polytempo.strategies.strategy import Strategy
@@ -67,6 +68,8 @@ def score_clients(
             rows = np.concatenate([d.test for d in data])
             y = torch.from_numpy(np.concatenate([d.y[d.test] for d in data]))
             values = scorer.metric(weights, x, y, rows)
+            if not np.isfinite(values).all():
+                raise UserError("The metric gives NaN or Inf for some samples. Expected one finite number per sample.")
             found.append((places, mean_per_part(values, [len(d.test) for d in data])))
         return found
 

@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from polytempo.core.errors import UserError
+from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.registry import from_import_path
-from polytempo.core.state import digest, load, save
+from polytempo.core.state import digest, load, pack, save
 from polytempo.core.streams import stream
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
@@ -32,7 +32,7 @@ from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.history import History
 from polytempo.sim.simulator import Simulator
-from polytempo.strategies import Setting, make_strategy
+from polytempo.strategies import Setting, Strategy, make_strategy
 from polytempo.strategies.parts.participation import parse_quota
 from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
@@ -140,10 +140,20 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     initial = initial_vector(module) if experiment.init is None else _read_vector(experiment.init, learner.schema.size)
     stop = _stop(experiment, len(federation))
     strategy.begin(Setting(initial, learner.schema, work, quota, experiment.seed, stop.updates, objects))
+    _check_packable(strategy)
     eval_every = experiment.eval_every or len(federation)
     return Simulator(
         strategy, federation, devices, learner, stop, eval_every, experiment.seed, experiment.worker_count(), history
     )
+
+
+def _check_packable(strategy: Strategy) -> None:
+    """Better now than at the first checkpoint."""
+    for name, value in strategy.save_state().items():
+        try:
+            pack(value)
+        except TypeError as error:
+            raise StrategyError(f"the state {name!r} of {type(strategy).__name__} cannot be saved: {error}") from None
 
 
 def _probe(dataset: Dataset) -> tuple[Tensor, Tensor]:

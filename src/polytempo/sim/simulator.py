@@ -131,6 +131,11 @@ class Simulator:
                 after_event()
             if not self._finished and math.isfinite(self.stop.time):
                 self.now = self.stop.time
+            elif not self._finished:
+                raise StrategyError(
+                    f"nothing happens any more after {self.updates} updates at {self.now:,.1f} s: no client is in "
+                    "training and no timer is set"
+                )
             if self.evaluator.evaluated_at != self.updates or not self._finished:
                 self._evaluate()
             self._finished = True
@@ -242,6 +247,8 @@ class Simulator:
 
     def _obey(self, order: Order) -> None:
         if isinstance(order, SetTimer):
+            if not math.isfinite(order.at):
+                raise StrategyError(f"timer {order.key!r} is set to {order.at}: expected a time in seconds")
             self._push(max(order.at, self.now), Kind.TIMER, -1, order.key)
             return
         if not 0 <= order.client < len(self.federation):
@@ -354,10 +361,10 @@ class Simulator:
         del self._flights[client]
         outcome: Outcome = self.pool.result(ticket)
         self.bytes_up += flight.upload_bytes
-        self.client_steps += flight.steps
         if not outcome.finite:
             self._refuse(client)
             return
+        self.client_steps += flight.steps
         self.refused_in_a_row = 0
         update = Update(
             client,
