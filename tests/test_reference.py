@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from polytempo import Run, simulate
 from polytempo.learn.flat import initial_vector
-from polytempo.sim.run import MODELS
+from polytempo.sim.directory import MODELS
 from polytempo.world.data import load_dataset
 
 SIZES = [20, 30, 40, 50]

@@ -16,8 +16,9 @@ from safetensors import safe_open
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
 from polytempo.sim import run as running
+from polytempo.sim.directory import CHECKPOINT, is_finished
 from polytempo.sim.experiment import make_experiment
-from polytempo.sim.run import CHECKPOINT, is_finished, run_experiment
+from polytempo.sim.run import run_experiment
 
 SETTINGS = {
     "strategy": "fedbuff",

@@ -6,8 +6,9 @@ from typing import Any
 
 from polytempo.report.page import write_report
 from polytempo.report.run import Run
+from polytempo.sim.directory import is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
-from polytempo.sim.run import Progress, is_finished, run_experiment
+from polytempo.sim.run import Progress, run_experiment
 
 
 def simulate(

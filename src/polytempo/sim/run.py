@@ -1,8 +1,6 @@
 """Run an experiment: build the world, simulate, keep a run directory, go on from a checkpoint."""
 
-import json
 import math
-import platform
 import signal
 import threading
 import time
@@ -10,24 +8,23 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.registry import from_import_path
-from polytempo.core.state import digest, load, pack, save
+from polytempo.core.state import digest, pack, save
 from polytempo.core.streams import stream
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
 from polytempo.learn.models import Inputs, build_model
 from polytempo.learn.scoring import correct
+from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_json, write_models
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.history import History
@@ -38,10 +35,6 @@ from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import clients_in, make_federation
-
-CHECKPOINT = "checkpoint.safetensors"
-MODELS = "models.safetensors"
-RESULT = "result.json"
 
 
 @dataclass(frozen=True)
@@ -82,14 +75,14 @@ def run_experiment(
 ) -> Finished:
     """Simulate to the end. With a directory, leave a run there; a run that was cut off there goes on from its last
     checkpoint and ends as if nothing had happened."""
-    config = _config(experiment)
+    config = config_of(experiment)
     history, clock = History(), _Clock()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # bit-identical sums, and the cores belong to the workers
     try:
         simulator = _build(experiment, history, objects or {})
         if directory is not None:
-            saved = _prepare(directory, config)
+            saved = prepare(directory, config)
             history.open(directory, None if saved is None else saved["rows"])
             if saved is not None:
                 simulator.load_state(saved["simulator"])
@@ -102,19 +95,11 @@ def run_experiment(
     result = _result(experiment, simulator, clock)
     if directory is not None:
         history.flush()
-        _write_json(directory / "config.json", config)
-        _write_models(directory / MODELS, simulator)
-        _write_json(directory / RESULT, result)  # last but for the checkpoint: what makes a run finished
+        write_json(directory / "config.json", config)
+        write_models(directory / MODELS, simulator)
+        write_json(directory / RESULT, result)  # last but for the checkpoint: what makes a run finished
         (directory / CHECKPOINT).unlink(missing_ok=True)
     return Finished(config, result, history)
-
-
-def is_finished(experiment: Experiment, directory: Path) -> bool:
-    """Does a finished run with these settings lie in the directory?"""
-    if not (directory / RESULT).exists() or (directory / CHECKPOINT).exists():
-        return False
-    _check_same(directory, _config(experiment))
-    return True
 
 
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
@@ -266,40 +251,6 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
     }
 
 
-def _config(experiment: Experiment) -> dict[str, Any]:
-    """Everything that decides a run: settings, the strategy's parameters in full, what the files hold, versions."""
-    parameters = make_strategy(experiment.strategy, experiment.parameters).parameters()
-    return {
-        **experiment.settings(),
-        "parameters": {name: _plain(value) for name, value in parameters.items()},
-        "files": experiment.files(),
-        "versions": _versions(),
-    }
-
-
-def _prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
-    """Make the run's directory; the checkpoint to go on from, if a run with these settings was cut off there."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        begun = (directory / CHECKPOINT).exists() or (directory / RESULT).exists()
-        if begun or (any(directory.iterdir()) and not (directory / "evaluations.jsonl").exists()):
-            known = _check_same(directory, config)
-            if (directory / CHECKPOINT).exists():
-                if known["versions"] != config["versions"]:
-                    raise UserError(
-                        f"The run in {directory} was begun with other package versions or another CPU and cannot be "
-                        "continued bit for bit. Choose another --out, or delete it to begin anew."
-                    )
-                saved: dict[str, Any] = load(directory / CHECKPOINT)
-                return saved
-        for left_over in (RESULT, MODELS):
-            (directory / left_over).unlink(missing_ok=True)
-        _write_json(directory / "config.json", config)
-    except OSError as error:
-        raise UserError(f"Cannot write the run to {directory}: {error.strerror}. Choose another --out.") from None
-    return None
-
-
 def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
     """What was used where the settings leave it open."""
     return {
@@ -321,22 +272,6 @@ def _warn_of_drifts_to_come(simulator: Simulator) -> None:
         )
 
 
-def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration of the run in the directory, which must be the same but for versions."""
-    try:
-        known: dict[str, Any] = json.loads((directory / "config.json").read_text())
-        names = [name for name in config if name != "versions" and (name, config[name]) != ("clients", None)]
-        different = next((name for name in names if known[name] != config[name]), None)
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{directory} is not empty and holds no run. Choose another directory (--out).") from None
-    if different is not None:
-        raise UserError(
-            f"{directory} holds another run ({different} is {known[different]!r} there, {config[different]!r} here). "
-            "Choose another --out, or delete it."
-        )
-    return known
-
-
 def _read_vector(path: Path, size: int) -> Tensor:
     try:
         vector = np.load(path, allow_pickle=False)
@@ -352,42 +287,3 @@ def _read_vector(path: Path, size: int) -> Tensor:
     if not np.isfinite(vector).all():
         raise UserError(f"Initial weights {path}: expected finite numbers, got NaN or Inf.")
     return torch.from_numpy(vector.astype(np.float32))
-
-
-def _write_models(path: Path, simulator: Simulator) -> None:
-    """Every distinct model that is served at the end, its tensors named ``NUMBER.NAME``, and ``client_model``: which
-    number each client gets."""
-    served = [simulator.strategy.model_for(client) for client in range(len(simulator.federation))]
-    distinct = {id(weights): weights for weights in served}
-    numbers = {key: number for number, key in enumerate(distinct)}
-    client_model = [numbers[id(weights)] for weights in served]
-    tensors = {
-        f"{numbers[key]}.{name}": tensor.clone()
-        for key, weights in distinct.items()
-        for name, tensor in simulator.learner.schema.views(weights).items()
-    }
-    save_file(tensors | {"client_model": torch.tensor(client_model)}, path)
-
-
-def _write_json(path: Path, value: object) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(value, indent=1) + "\n")
-    temporary.replace(path)
-
-
-def _plain(value: object) -> Any:
-    return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
-
-
-def _versions() -> dict[str, str]:
-    """What a bit-identical repetition needs to be the same."""
-    packages = ("polytempo", "torch", "numpy", "scipy", "numba")
-    return {name: version(name) for name in packages} | {"python": platform.python_version(), "cpu": _cpu()}
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()

@@ -7,8 +7,6 @@ whatever the number of workers."""
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -17,58 +15,15 @@ import torch
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, Orders, Report, Send, SetTimer, Train
-from polytempo.core.state import stateful
 from polytempo.core.streams import stream
 from polytempo.learn.learner import Assignment, Learner, Outcome
 from polytempo.sim.evaluation import Evaluator, Stop
+from polytempo.sim.flight import Flight, Kind, Status
 from polytempo.sim.history import History
 from polytempo.sim.lookahead import Lookahead
 from polytempo.strategies.strategy import Strategy
 from polytempo.world.devices import Devices
 from polytempo.world.federation import Federation
-
-
-class Kind(IntEnum):
-    """Kinds of events; at equal times they come in this order (arrivals before timers)."""
-
-    DRIFT = 0
-    JOIN = 1
-    ARRIVAL = 2
-    LOSS = 3
-    DELIVERY = 4
-    WAKE = 5
-    PULL = 6
-    TIMER = 7
-
-
-class Status(IntEnum):
-    """What a client is doing."""
-
-    AWAY = 0
-    BUSY = 1
-    """With something of its own: it will say when it is ready."""
-    READY = 2
-    TRAINING = 3
-
-
-@stateful
-@dataclass
-class Flight:
-    """One client's training between dispatch and arrival."""
-
-    ticket: int
-    order: Train
-    count: int
-    generation: int
-    dispatched: float
-    begins: float
-    """When its first step begins, after the download."""
-    step_seconds: float
-    steps: int
-    upload_bytes: int
-    sends: list[tuple[int, Send]] = field(default_factory=list)
-    lost: bool = False
-    """It will never arrive."""
 
 
 class Simulator:

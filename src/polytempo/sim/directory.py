@@ -1,0 +1,117 @@
+"""The run directory: what a run leaves, and what a later one may continue or must not overwrite."""
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from polytempo.core.errors import UserError
+from polytempo.core.state import load
+from polytempo.sim.experiment import Experiment
+from polytempo.sim.simulator import Simulator
+from polytempo.strategies import make_strategy
+
+CHECKPOINT = "checkpoint.safetensors"
+MODELS = "models.safetensors"
+RESULT = "result.json"
+
+
+def config_of(experiment: Experiment) -> dict[str, Any]:
+    """Everything that decides a run: settings, the strategy's parameters in full, what the files hold, versions."""
+    parameters = make_strategy(experiment.strategy, experiment.parameters).parameters()
+    return {
+        **experiment.settings(),
+        "parameters": {name: _plain(value) for name, value in parameters.items()},
+        "files": experiment.files(),
+        "versions": _versions(),
+    }
+
+
+def is_finished(experiment: Experiment, directory: Path) -> bool:
+    """Does a finished run with these settings lie in the directory?"""
+    if not (directory / RESULT).exists() or (directory / CHECKPOINT).exists():
+        return False
+    _check_same(directory, config_of(experiment))
+    return True
+
+
+def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
+    """Make the run's directory; the checkpoint to go on from, if a run with these settings was cut off there."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        begun = (directory / CHECKPOINT).exists() or (directory / RESULT).exists()
+        if begun or (any(directory.iterdir()) and not (directory / "evaluations.jsonl").exists()):
+            known = _check_same(directory, config)
+            if (directory / CHECKPOINT).exists():
+                if known["versions"] != config["versions"]:
+                    raise UserError(
+                        f"The run in {directory} was begun with other package versions or another CPU and cannot be "
+                        "continued bit for bit. Choose another --out, or delete it to begin anew."
+                    )
+                saved: dict[str, Any] = load(directory / CHECKPOINT)
+                return saved
+        for left_over in (RESULT, MODELS):
+            (directory / left_over).unlink(missing_ok=True)
+        write_json(directory / "config.json", config)
+    except OSError as error:
+        raise UserError(f"Cannot write the run to {directory}: {error.strerror}. Choose another --out.") from None
+    return None
+
+
+def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of the run in the directory, which must be the same but for versions."""
+    try:
+        known: dict[str, Any] = json.loads((directory / "config.json").read_text())
+        names = [name for name in config if name != "versions" and (name, config[name]) != ("clients", None)]
+        different = next((name for name in names if known[name] != config[name]), None)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{directory} is not empty and holds no run. Choose another directory (--out).") from None
+    if different is not None:
+        raise UserError(
+            f"{directory} holds another run ({different} is {known[different]!r} there, {config[different]!r} here). "
+            "Choose another --out, or delete it."
+        )
+    return known
+
+
+def write_models(path: Path, simulator: Simulator) -> None:
+    """Every distinct model that is served at the end, its tensors named ``NUMBER.NAME``, and ``client_model``: which
+    number each client gets."""
+    served = [simulator.strategy.model_for(client) for client in range(len(simulator.federation))]
+    distinct = {id(weights): weights for weights in served}
+    numbers = {key: number for number, key in enumerate(distinct)}
+    client_model = [numbers[id(weights)] for weights in served]
+    tensors = {
+        f"{numbers[key]}.{name}": tensor.clone()
+        for key, weights in distinct.items()
+        for name, tensor in simulator.learner.schema.views(weights).items()
+    }
+    save_file(tensors | {"client_model": torch.tensor(client_model)}, path)
+
+
+def write_json(path: Path, value: object) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(value, indent=1) + "\n")
+    temporary.replace(path)
+
+
+def _plain(value: object) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
+
+
+def _versions() -> dict[str, str]:
+    """What a bit-identical repetition needs to be the same."""
+    packages = ("polytempo", "torch", "numpy", "scipy", "numba")
+    return {name: version(name) for name in packages} | {"python": platform.python_version(), "cpu": _cpu()}
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,50 @@
+"""The words of the simulator: kinds of events, what a client is doing, and a training under way."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from polytempo.core.orders import Send, Train
+from polytempo.core.state import stateful
+
+
+class Kind(IntEnum):
+    """Kinds of events; at equal times they come in this order (arrivals before timers)."""
+
+    DRIFT = 0
+    JOIN = 1
+    ARRIVAL = 2
+    LOSS = 3
+    DELIVERY = 4
+    WAKE = 5
+    PULL = 6
+    TIMER = 7
+
+
+class Status(IntEnum):
+    """What a client is doing."""
+
+    AWAY = 0
+    BUSY = 1
+    """With something of its own: it will say when it is ready."""
+    READY = 2
+    TRAINING = 3
+
+
+@stateful
+@dataclass
+class Flight:
+    """One client's training between dispatch and arrival."""
+
+    ticket: int
+    order: Train
+    count: int
+    generation: int
+    dispatched: float
+    begins: float
+    """When its first step begins, after the download."""
+    step_seconds: float
+    steps: int
+    upload_bytes: int
+    sends: list[tuple[int, Send]] = field(default_factory=list)
+    lost: bool = False
+    """It will never arrive."""
