@@ -49,9 +49,7 @@ class Lookahead:
         self._queue: list[tuple[float, int, _Job]] = []
         self._numbers = itertools.count()
         self._changed = threading.Condition()
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(workers)]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []  # started with the first job
 
     def submit(self, key: object, arrival: float, work: Callable[[], Any]) -> None:
         """Queue a training job that is needed at this virtual time."""
@@ -108,6 +106,10 @@ class Lookahead:
             self._jobs[key] = job
             heapq.heappush(self._queue, (arrival, next(self._numbers), job))
             self._changed.notify()
+        if not self._threads:
+            self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.workers)]
+            for thread in self._threads:
+                thread.start()
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
