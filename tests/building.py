@@ -16,7 +16,7 @@ from polytempo.sim.evaluation import Stop
 from polytempo.sim.history import History
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies import Setting, Strategy
-from polytempo.strategies.parts.participation import Everyone, Quota
+from polytempo.strategies.parts.participation import EVERYONE, Quota
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import make_federation
@@ -26,7 +26,7 @@ def vector(*numbers: float) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float32)
 
 
-def begun(strategy: Strategy, initial: Tensor, clients: int = 3, participation: Quota = Everyone) -> Strategy:
+def begun(strategy: Strategy, initial: Tensor, clients: int = 3, participation: Quota = EVERYONE) -> Strategy:
     """A strategy after ``begin``, with its clients joined; nobody is ready yet."""
     schema = Schema(("w",), (tuple(initial.shape),), len(initial))
     strategy.begin(Setting(initial, schema, participation=participation))
@@ -53,7 +53,7 @@ def simulator(
     devices: str = "homogeneous",
     stop: Stop | None = None,
     work: Work | None = None,
-    participation: Quota = Everyone,
+    participation: Quota = EVERYONE,
     objects: Mapping[str, Any] | None = None,
     workers: int = 1,
     drifts: tuple[Any, ...] = (),

@@ -106,6 +106,16 @@ def test_a_run_directory_holds_config_metrics_models_and_no_checkpoint(tmp_path)
         assert models.get_tensor("0.1.weight").shape == torch.Size([100, 64])
 
 
+@pytest.mark.parametrize("end", [{"updates": 60}, {"updates": None, "time": 600.0}])
+def test_progress_grows_to_the_end_whatever_ends_the_run(every_event, end):
+    shown = []
+    run_experiment(make_experiment(**{**SETTINGS, **end}), progress=shown.append)
+    shares = [standing.share for standing in shown]
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < 0.1
+    assert 0.9 < shares[-1] <= 1
+
+
 def test_a_run_begun_again_is_not_finished_until_it_is(tmp_path, every_event):
     experiment = make_experiment(**SETTINGS)
     run_experiment(experiment, tmp_path / "run")

@@ -11,9 +11,13 @@ from building import simulator
 from polytempo import simulate
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
+from polytempo.core.schedules import Schedule, parse_rate, rate_at
 from polytempo.core.state import digest
 from polytempo.learn.flat import initial_vector
+from polytempo.learn.scoring import Scorer
 from polytempo.sim.evaluation import Stop
+from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.measures import score_clients
 from polytempo.strategies import make_strategy, strategies
 from polytempo.strategies.fedasync import FedAsync
 from polytempo.strategies.fedavg import FedAvg
@@ -200,6 +204,35 @@ def test_clients_that_share_a_model_are_scored_like_clients_alone():
         outputs = torch.from_numpy(shared.federation.dataset.x[data.test]) @ weights[:12].view(3, 4).T + weights[12:]
         accuracy = (outputs.argmax(1).numpy() == data.y[data.test]).mean()
         assert served[client] == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize(("method", "passes"), [(FedAvg, 1), (Standalone, 6)])
+def test_each_distinct_model_is_scored_in_one_pass(monkeypatch, method, passes):
+    sim = simulator(method(), clients=6, stop=Stop(updates=6))
+    sim.run()
+    scored = []
+    outputs = Scorer.outputs
+    monkeypatch.setattr(
+        Scorer, "outputs", lambda self, w, x, rows: scored.append(len(rows)) or outputs(self, w, x, rows)
+    )
+    pool = Lookahead(workers=2)
+    score_clients(range(6), sim.strategy.model_for, sim.federation.client, sim._x, sim.learner.scorer, pool)
+    pool.close()
+    assert len(scored) == passes
+    assert sum(scored) == len(sim.federation.test_idx)
+
+
+def test_the_learning_rate_follows_its_schedule_over_a_clients_rounds():
+    stepped, cosine = parse_rate("step:0.1:0.5:2"), parse_rate("cosine:0.1:0:4")
+    assert [rate_at(stepped, done) for done in range(5)] == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.025])
+    assert [rate_at(cosine, done) for done in (0, 2, 4, 9)] == pytest.approx([0.1, 0.05, 0, 0])
+    strategy = Standalone()
+    simulator(
+        strategy, clients=1, stop=Stop(updates=3), work=Work(steps=1, epochs=None, lr=Schedule("step", 0.1, 0, 1))
+    ).run()
+    constant = Standalone()
+    simulator(constant, clients=1, stop=Stop(updates=1), work=Work(steps=1, epochs=None, lr=0.1)).run()
+    assert torch.equal(strategy.model_for(0), constant.model_for(0))  # after the first round the rate is 0
 
 
 def test_memory_per_idle_client_stays_small():

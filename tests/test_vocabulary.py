@@ -266,14 +266,15 @@ def test_a_timer_without_a_time_is_an_error_that_says_so(at):
         simulator(Never, clients=1).run()
 
 
-def test_a_run_in_which_nothing_happens_any_more_is_an_error_that_says_so():
+@pytest.mark.parametrize("stop", [Stop(updates=5), Stop(time=50.0)])
+def test_a_run_in_which_nothing_happens_any_more_is_an_error_that_says_so(stop):
     @record
     class Lazy(Strategy):
         def ready(self, client, now):
             return None
 
     with pytest.raises(StrategyError, match="nothing happens any more"):
-        simulator(Lazy, clients=1).run()
+        simulator(Lazy, clients=1, stop=stop).run()
 
 
 def test_a_refresh_that_crosses_an_upload_does_no_harm():

@@ -24,7 +24,7 @@ class Status(IntEnum):
     """What a client is doing."""
 
     AWAY = 0
-    BUSY = 1
+    PAUSED = 1
     """With something of its own: it will say when it is ready."""
     READY = 2
     TRAINING = 3

@@ -84,13 +84,13 @@ class Simulator:
             while not self._finished and self._events and self._events[0][0] <= self.stop.time:
                 self._step()
                 after_event()
-            if not self._finished and math.isfinite(self.stop.time):
+            if not self._finished:
+                if not self._events:
+                    raise StrategyError(
+                        f"nothing happens any more after {self.updates} updates at {self.now:,.1f} s: no client is in "
+                        "training and no timer is set"
+                    )
                 self.now = self.stop.time
-            elif not self._finished:
-                raise StrategyError(
-                    f"nothing happens any more after {self.updates} updates at {self.now:,.1f} s: no client is in "
-                    "training and no timer is set"
-                )
             if self.evaluator.evaluated_at != self.updates or not self._finished:
                 self._evaluate()
             self._finished = True
@@ -151,12 +151,12 @@ class Simulator:
     # Clients come, get ready and go.
 
     def _tell_joined(self, client: int) -> None:
-        self._status[client] = Status.BUSY
+        self._status[client] = Status.PAUSED
         self._carry_out(self.strategy.joined(client, self.now))
 
     def _let_go(self, client: int) -> None:
         """A client has nothing to do: it thinks, waits until it is available, and then says that it is ready."""
-        self._status[client] = Status.BUSY
+        self._status[client] = Status.PAUSED
         wake = self.now + self.devices.think_seconds(client, int(self._orders[client]))
         wake = self.devices.available_from(client, wake)
         if wake > self.now:

@@ -16,7 +16,7 @@ from polytempo.core.orders import Candidates, Objective, Order, Orders, Train, W
 from polytempo.core.registry import Registry, from_import_path, unknown
 from polytempo.core.validation import refusal
 from polytempo.core.vectors import Schema
-from polytempo.strategies.parts.participation import Everyone, Participation, Quota
+from polytempo.strategies.parts.participation import EVERYONE, Participation, Quota
 
 S = TypeVar("S", bound="Strategy")
 
@@ -28,7 +28,7 @@ class Setting:
     initial: Tensor
     schema: Schema
     work: Work = field(default_factory=Work)
-    participation: Quota = Everyone
+    participation: Quota = EVERYONE
     seed: int = 0
     planned_updates: int | None = None
     objects: Mapping[str, Any] = field(default_factory=dict)

@@ -23,7 +23,7 @@ class Quota:
         return ceil(self.share * members - 1e-9) if self.count is None else min(self.count, members)
 
 
-Everyone = Quota()
+EVERYONE = Quota()
 
 
 def parse_quota(text: str) -> Quota:
