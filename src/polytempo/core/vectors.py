@@ -64,3 +64,10 @@ class Schema:
             for name in chosen:
                 mask[self.spans[name]] = True
         return mask
+
+    def trained(self, mask: Tensor | None, trainable: Sequence[str]) -> Tensor | None:
+        """The coordinates that an order with this mask and these layers trains and uploads; None means all."""
+        if not trainable:
+            return mask
+        layers = self.layers(trainable)
+        return layers if mask is None else layers & mask

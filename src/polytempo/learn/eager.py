@@ -29,17 +29,18 @@ class EagerEngine:
     def train(self, task: Task) -> Tensor:
         workbench = self._workbench()
         workbench.load(task)
-        refreshes = list(task.refreshes)
         began = task.start
         own_anchor = task.objective.anchor
         offsets = task.batches.offsets.tolist()
         rows = torch.from_numpy(task.batches.rows)
         optimise = _adam if task.work.optimizer == "adam" else _sgd
-        for step in range(len(task.batches)):
-            while refreshes and refreshes[0].at_step == step:
-                refresh = refreshes.pop(0)
+        for step in range(len(task.batches) + 1):
+            refreshes, goes_on = task.due(step)
+            for refresh in refreshes:
                 workbench.refresh(refresh.weights, began if refresh.rebase else None)
                 began = refresh.weights
+            if not goes_on:
+                break
             batch = rows[offsets[step] : offsets[step + 1]]
             workbench.gradient.zero_()
             self._loss(_forward(workbench.module, task.x[batch]), task.y[batch]).backward()
@@ -48,9 +49,6 @@ class EagerEngine:
             )
             _decay_and_mask(workbench, task)
             optimise(workbench, task, step)
-        for refresh in refreshes:  # those that arrived after the last step
-            workbench.refresh(refresh.weights, began if refresh.rebase else None)
-            began = refresh.weights
         workbench.restore_buffers(began)
         return workbench.vector.clone()
 

@@ -1,7 +1,12 @@
 """Modules whose floats live in one flat vector."""
 
+from pathlib import Path
+
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from polytempo.core.errors import UserError
 from polytempo.core.vectors import Schema
 
 
@@ -19,6 +24,24 @@ def live_in_vector(module: nn.Module) -> Tensor:
 def initial_vector(module: nn.Module) -> Tensor:
     """The module's present weights as a vector of its own."""
     return Schema.of(module).flatten(_tensors(module))
+
+
+def read_vector(path: Path, size: int) -> Tensor:
+    """Weights from a file: a flat float32 .npy."""
+    try:
+        vector = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"Initial weights {path} cannot be read as .npy: {error}.") from None
+    if not isinstance(vector, np.ndarray):
+        raise UserError(f"Initial weights {path}: expected one array (.npy), not an archive.")
+    if vector.shape != (size,) or vector.dtype.kind != "f":
+        raise UserError(
+            f"Initial weights {path}: expected {size} float32 numbers in one row, "
+            f"got {vector.dtype} of shape {vector.shape}."
+        )
+    if not np.isfinite(vector).all():
+        raise UserError(f"Initial weights {path}: expected finite numbers, got NaN or Inf.")
+    return torch.from_numpy(vector.astype(np.float32))
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

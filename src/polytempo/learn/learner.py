@@ -1,5 +1,6 @@
 """The client's half: carry out one Train order on local data. The same for simulated and for real clients."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +39,8 @@ class Assignment:
     seed: int
     sends: tuple[tuple[int, Send], ...] = ()
     """Refreshes, each with the number of steps done when it arrived."""
+    listen: Callable[[int], Sequence[Send] | None] | None = None
+    """Instead of ``sends``, for a client in real time: what arrives during training, asked for as ``Task.listen``."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Outcome:
     weights: Tensor
     start: Tensor
     version: int
+    steps: int
+    """Steps really done: fewer than assigned when the client was told to stop while it listened."""
     chosen: int | None = None
     answers: dict[str, Any] = field(default_factory=dict)
     finite: bool = True
@@ -78,6 +83,7 @@ class Learner:
     def carry_out(self, a: Assignment) -> Outcome:
         order = a.order
         start, version, chosen, objective, answers = self._choose(a)
+        heard = _Heard(a)
         weights = self.engine.train(
             Task(
                 start,
@@ -87,29 +93,23 @@ class Learner:
                 order.work,
                 rate_at(order.work.lr, a.count),
                 objective,
-                self.mask_of(order),
+                self.schema.trained(order.mask, order.trainable),
                 tuple(Refresh(step, send.weights, send.rebase) for step, send in a.sends),
                 int(stream(a.seed, "model dropout", order.client, a.count).integers(2**31)),
+                None if a.listen is None else heard.listen,
             )
         )
-        if a.sends:
-            start, version = a.sends[-1][1].weights, a.sends[-1][1].version
+        if heard.last is not None:
+            start, version = heard.last.weights, heard.last.version
         for name in order.questions:
             y = a.y[torch.from_numpy(a.rows)]
             answers[name] = _plain(questions[name](Asked(self.scorer, a.x, y, a.rows, start, weights)))
         # A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a temporary.
-        return Outcome(weights, start, version, chosen, answers, bool(torch.isfinite(weights.sum())))
+        return Outcome(weights, start, version, heard.steps, chosen, answers, bool(torch.isfinite(weights.sum())))
 
     def _batches(self, a: Assignment) -> Batches:
         rng = stream(a.seed, "batches", a.order.client, a.count)
         return make_batches(a.rows, a.order.work.batch_size, a.steps, rng, singles=not self._normalises_batches)
-
-    def mask_of(self, order: Train) -> Tensor | None:
-        """The coordinates that the order trains and uploads; None means all."""
-        if not order.trainable:
-            return order.mask
-        layers = self.schema.layers(order.trainable)
-        return layers if order.mask is None else layers & order.mask
 
     def _choose(self, a: Assignment) -> tuple[Tensor, int, int | None, Objective, dict[str, Any]]:
         """Start weights, version, chosen candidate, objective and first answers."""
@@ -126,6 +126,26 @@ class Learner:
         answers["shares"] = shares.tolist()
         anchor = torch.einsum("k,kd->d", shares, torch.stack(offered.models))
         return order.weights, order.version, None, replace(order.objective, anchor=anchor), answers
+
+
+class _Heard:
+    """What reaches a client during an assignment: the last model sent to it, and how far it got."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.last = assignment.sends[-1][1] if assignment.sends else None
+        self.steps = assignment.steps
+        self._listen = assignment.listen
+
+    def listen(self, done: int) -> list[Refresh] | None:
+        """Pass on to the engine what arrives."""
+        assert self._listen is not None
+        sends = self._listen(done)
+        if sends is None:
+            self.steps = done
+            return None
+        if sends:
+            self.last = sends[-1]
+        return [Refresh(done, send.weights, send.rebase) for send in sends]
 
 
 def _plain(answer: Any) -> Any:

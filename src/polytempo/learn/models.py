@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import Registry, from_import_path
+from polytempo.core.streams import stream
 
 Build = Callable[["Inputs"], nn.Module]
 models: Registry[Build] = Registry("model")
@@ -45,6 +46,11 @@ def build_model(name: str, inputs: Inputs, seed: int) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise UserError(f"{name!r} gives no model but {type(module).__name__}; {expected}.")
     return module
+
+
+def first_model(name: str, inputs: Inputs, seed: int) -> nn.Module:
+    """The model that a run or a service with this seed begins with."""
+    return build_model(name, inputs, int(stream(seed, "model").integers(2**31)))
 
 
 @model("mlp")

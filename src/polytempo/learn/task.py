@@ -1,6 +1,7 @@
 """One client's whole local training as data: what an engine is given."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,12 @@ class Refresh:
     at_step: int
     weights: Tensor
     rebase: bool = False
+
+
+Listen = Callable[[int], Sequence[Refresh] | None]
+"""Called in the training's own thread with the number of steps done: the refreshes that arrived since the last call, to
+be applied now whatever their ``at_step``, or None: stop now. It is called again until it has nothing more to say, so
+that a refresh and then a stop can both be heard before the same step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +56,29 @@ class Task:
     mask: Tensor | None = None
     """Boolean, as long as the vector: coordinates outside keep their start value."""
     refreshes: tuple[Refresh, ...] = ()
-    """In order of ``at_step``."""
+    """Known in advance, in order of ``at_step``."""
     seed: int = 0
     """For what a model draws while training (dropout)."""
+    listen: Listen | None = None
+    """Instead of ``refreshes``: what arrives while the engine computes. Not called after the last step."""
+
+    def __post_init__(self) -> None:
+        if self.refreshes and self.listen is not None:
+            raise ValueError("A task's refreshes are either known in advance or listened for, not both.")
+
+    def due(self, done: int) -> tuple[list[Refresh], bool]:
+        """The refreshes to apply when so many steps are done, in order, and whether another step follows."""
+        if done == len(self.batches):
+            return [refresh for refresh in self.refreshes if refresh.at_step >= done], False
+        due = [refresh for refresh in self.refreshes if refresh.at_step == done]
+        while self.listen is not None:
+            heard = self.listen(done)
+            if heard is None:
+                return due, False
+            if not heard:
+                break
+            due.extend(replace(refresh, at_step=done) for refresh in heard)
+        return due, True
 
 
 class Engine(Protocol):

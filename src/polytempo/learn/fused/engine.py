@@ -1,4 +1,8 @@
-"""The fused engine: a client's whole local training in one call of compiled code, for models of layers it knows."""
+"""The fused engine: a client's whole local training in one call of compiled code (or in segments, if it is to listen
+between them), for models of layers it knows."""
+
+import time
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -9,7 +13,10 @@ from polytempo.learn.fused.layers import UnsupportedError, layers_of
 from polytempo.learn.fused.plan import Plan, make_plan
 from polytempo.learn.fused.training import FINISHED, OPTIONS, train
 from polytempo.learn.fused.vector import LANES
-from polytempo.learn.task import Task
+from polytempo.learn.task import Refresh, Task
+
+LONGEST_SEGMENT = 0.02
+"""Seconds, unless one step takes longer: how late a training that listens may hear of something."""
 
 
 def why_unsupported(module: nn.Module) -> str | None:
@@ -41,41 +48,81 @@ class FusedEngine:
             raise UserError(
                 f"Rows up to {rows.max()} of {len(task.x)} samples with {len(task.y)} labels were asked for."
             )
-        start = _vector(task.start, plan)
-        w = np.concatenate([start, np.zeros(LANES, np.float32)])
-        anchor = task.objective.anchor
-        refreshes = task.refreshes
-        bad_step = train(
-            plan.stages,
-            plan.table,
-            plan.scratch,
-            _options(task),
-            w,
-            task.x.contiguous().numpy().reshape(-1),
-            _indices(task.y.numpy()),
-            rows,
-            offsets,
-            np.zeros(0, np.float32) if anchor is None else _vector(anchor, plan),
-            np.zeros(0, np.bool_) if task.mask is None else _vector(task.mask, plan),
-            _indices(np.array([refresh.at_step for refresh in refreshes])),
-            np.array([refresh.rebase for refresh in refreshes], np.bool_),
-            np.array([_vector(refresh.weights, plan) for refresh in refreshes], np.float32).reshape(
-                -1, plan.parameters
-            ),
-            start,
-        )
-        if bad_step != FINISHED:
-            classes = self._layers[-1].outputs
-            raise UserError(
-                f"A label in step {bad_step} is none of the model's {classes} classes (0 to {classes - 1})."
-            )
-        return torch.from_numpy(w[: plan.parameters].copy())
+        training = _Training(task, plan, rows, offsets)
+        if task.listen is None:
+            training.run(0, len(task.batches), task.refreshes)
+        else:
+            training.run_listening()
+        return torch.from_numpy(training.w[: plan.parameters].copy())
 
     def _plan(self, shape: tuple[int, ...], largest_batch: int) -> Plan:
         key = (shape, largest_batch)
         if key not in self._plans:  # two threads may both make it; they make the same
             self._plans[key] = make_plan(self._layers, shape, largest_batch)
         return self._plans[key]
+
+
+class _Training:
+    """One task as the compiled code takes it: what stays the same, and what a segment of steps leaves to the next."""
+
+    def __init__(self, task: Task, plan: Plan, rows: np.ndarray, offsets: np.ndarray) -> None:
+        anchor, size = task.objective.anchor, plan.parameters
+        self._task = task
+        self._plan = plan
+        self._options = _options(task)
+        self._data = (task.x.contiguous().numpy().reshape(-1), _indices(task.y.numpy()), rows, offsets)
+        self._anchor = np.zeros(0, np.float32) if anchor is None else _vector(anchor, plan)
+        self._mask = np.zeros(0, np.bool_) if task.mask is None else _vector(task.mask, plan)
+        self._began = _vector(task.start, plan)
+        self.w = np.concatenate([self._began, np.zeros(LANES, np.float32)])
+        self._gradient = np.zeros(len(self.w), np.float32)
+        self._moments = np.zeros((2, size if self._options["adam"] else 0), np.float32)
+
+    def run(self, first: int, last: int, refreshes: Sequence[Refresh]) -> None:
+        """The steps from ``first`` to before ``last``, in one call."""
+        plan = self._plan
+        fresh = np.array([_vector(refresh.weights, plan) for refresh in refreshes], np.float32)
+        fresh = fresh.reshape(-1, plan.parameters)
+        bad_step = train(
+            plan.stages,
+            plan.table,
+            plan.scratch,
+            self._options,
+            first,
+            last,
+            self.w,
+            self._gradient,
+            self._moments,
+            *self._data,
+            self._anchor,
+            self._mask,
+            _indices(np.array([refresh.at_step for refresh in refreshes])),
+            np.array([refresh.rebase for refresh in refreshes], np.bool_),
+            fresh,
+            self._began,
+        )
+        if bad_step != FINISHED:
+            classes = plan.stages[-1]["filters"]
+            raise UserError(
+                f"A label in step {bad_step} is none of the model's {classes} classes (0 to {classes - 1})."
+            )
+        if refreshes:
+            self._began = fresh[-1]
+
+    def run_listening(self) -> None:
+        """In segments that begin with one step and grow while they take less than half of what they may."""
+        done, segment, goes_on = 0, 1, True
+        while goes_on:
+            refreshes, goes_on = self._task.due(done)
+            last = min(done + segment, len(self._task.batches)) if goes_on else done
+            clock = time.perf_counter()
+            self.run(done, last, refreshes)
+            seconds = time.perf_counter() - clock
+            if seconds > LONGEST_SEGMENT:
+                segment = max(1, segment // 2)
+            elif seconds < LONGEST_SEGMENT / 2:
+                segment *= 2
+            done = last
 
 
 def _vector(tensor: Tensor, plan: Plan) -> np.ndarray:

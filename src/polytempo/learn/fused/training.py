@@ -1,5 +1,6 @@
-"""One client's whole local training in one compiled call that holds no GIL: plain SGD adds its steps straight into the
-weights; everything else collects a gradient vector first. ``learn.eager`` is the reference for every option."""
+"""One client's local training, the whole or a segment of it, in one compiled call that holds no GIL: plain SGD adds its
+steps straight into the weights; everything else collects a gradient vector first. ``learn.eager`` is the reference for
+every option."""
 
 import hashlib
 from collections.abc import Callable
@@ -117,28 +118,26 @@ def _sources() -> str:
 
 def _compiled(sources: str) -> Callable[..., Any]:
     def train(
-        stages, table, scratch, options, w, x, y, rows, offsets, anchor, mask, refresh_at, refresh_rebase, fresh, start
-    ):
-        """Train ``w`` in place (it has LANES zeros after its end); the step whose labels are wrong, or FINISHED. An
-        empty anchor is the start or the last refresh, an empty mask is true everywhere."""
+        stages, table, scratch, options, first, last, w, gradient, moments, x, y, rows, offsets, anchor, mask,
+        refresh_at, refresh_rebase, fresh, began,
+    ):  # fmt: skip
+        """Train ``w`` in place (it has LANES zeros after its end) from step ``first`` to before step ``last``; the step
+        whose labels are wrong, or FINISHED. ``gradient`` (as long as ``w``) and ``moments`` begin as zeros and are
+        what the optimiser keeps between calls. An empty anchor is ``began``, the start or the last refresh; an empty
+        mask is true everywhere."""
         assert len(sources) > 0
-        size = len(w) - LANES
-        weights = w[:size]
+        weights = w[: len(w) - LANES]
         frames, deltas = np.zeros(scratch[0], np.float32), np.zeros(scratch[0], np.float32)
         unfolded, out = np.zeros(scratch[1], np.float32), np.zeros(scratch[2], np.float32)
         folded, winners = np.zeros(scratch[3], np.float32), np.zeros(scratch[4], np.int32)
-        gradient = np.zeros(len(w), np.float32)
-        moments = np.zeros((2, size if options.adam else 0), np.float32)
         regularised = options.proximal != 0 or options.cosine != 0 or options.l2 != 0
-        began = start
         refreshed = 0
-        steps = len(offsets) - 1
-        for step in range(steps + 1):
-            while refreshed < len(refresh_at) and (refresh_at[refreshed] == step or step == steps):
+        for step in range(first, last + 1):
+            while refreshed < len(refresh_at) and (refresh_at[refreshed] == step or step == last):
                 refresh(weights, fresh[refreshed], began, refresh_rebase[refreshed])
                 began = fresh[refreshed]
                 refreshed += 1
-            if step == steps:  # only refreshes come after the last step
+            if step == last:  # only refreshes come after the last step
                 break
             batch_rows = rows[offsets[step] : offsets[step + 1]]
             batch = len(batch_rows)
