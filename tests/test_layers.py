@@ -8,7 +8,18 @@ import pytest
 import polytempo
 
 ROOT = Path(polytempo.__file__).parent
-LEVEL = {"core": 0, "world": 1, "learn": 1, "strategies": 2, "sim": 3, "report": 4, "api": 5, "bench": 6, "cli": 7}
+LEVEL = {
+    "core": 0,
+    "world": 1,
+    "learn": 1,
+    "strategies": 2,
+    "sim": 3,
+    "serve": 3,
+    "report": 4,
+    "api": 5,
+    "bench": 6,
+    "cli": 7,
+}
 
 
 def imported_layers(path: Path) -> set[str]:

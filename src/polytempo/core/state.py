@@ -18,6 +18,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from polytempo.core.files import write_whole
+
 C = TypeVar("C", bound=type)
 
 _classes: dict[str, type] = {}
@@ -42,9 +44,9 @@ def pack(value: object) -> tuple[str, list[Tensor]]:
     return json.dumps(packer.pack(value), separators=(",", ":")), packer.tensors
 
 
-def unpack(text: str, tensors: list[Tensor]) -> Any:
-    """The value that ``pack`` was given."""
-    return _Unpacker(tensors).unpack(json.loads(text))
+def unpack(text: str, tensors: list[Tensor], plain: bool = False) -> Any:
+    """The value that ``pack`` was given. ``plain``: only data and tensors, no objects, as fits what strangers send."""
+    return _Unpacker(tensors, plain).unpack(json.loads(text))
 
 
 def digest(*values: object) -> str:
@@ -60,10 +62,9 @@ def digest(*values: object) -> str:
 def save(value: object, path: Path) -> None:
     """Write the state to one file, so that a crash leaves the old file or the new one, never a part."""
     text, tensors = pack(value)
-    temporary = path.with_name(path.name + ".tmp")
     # Safetensors refuses tensors that share memory, so views are written as copies.
-    save_file({str(i): t.detach().contiguous().clone() for i, t in enumerate(tensors)}, temporary, {"state": text})
-    temporary.replace(path)
+    copies = {str(i): t.detach().contiguous().clone() for i, t in enumerate(tensors)}
+    write_whole(path, lambda temporary: save_file(copies, temporary, {"state": text}))
 
 
 def load(path: Path) -> Any:
@@ -129,8 +130,9 @@ def _content(tensor: Tensor) -> str:
 
 
 class _Unpacker:
-    def __init__(self, tensors: list[Tensor]) -> None:
+    def __init__(self, tensors: list[Tensor], plain: bool) -> None:
         self._tensors = tensors
+        self._plain = plain
         self._arrays: dict[int, np.ndarray] = {}
         self._objects: dict[int, Any] = {}
 
@@ -154,6 +156,8 @@ class _Unpacker:
         return self._object(tree)
 
     def _object(self, tree: dict[str, Any]) -> Any:
+        if self._plain:
+            raise ValueError("an object where only plain data may be")
         number = len(self._objects)
         self._objects[number] = None  # numbered before its parts, as when packing
         cls: Any = _classes[tree["object"]]

@@ -1,8 +1,6 @@
 """The run directory: what a run leaves, and what a later one may continue or must not overwrite."""
 
 import json
-import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ from safetensors.torch import save_file
 
 from polytempo.core.errors import UserError
 from polytempo.core.state import load
+from polytempo.core.versions import versions
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies import make_strategy
@@ -27,7 +26,7 @@ def config_of(experiment: Experiment) -> dict[str, Any]:
         **experiment.settings(),
         "parameters": {name: _plain(value) for name, value in parameters.items()},
         "files": experiment.files(),
-        "versions": _versions(),
+        "versions": versions(),
     }
 
 
@@ -101,17 +100,3 @@ def write_json(path: Path, value: object) -> None:
 
 def _plain(value: object) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
-
-
-def _versions() -> dict[str, str]:
-    """What a bit-identical repetition needs to be the same."""
-    packages = ("polytempo", "torch", "numpy", "scipy", "numba")
-    return {name: version(name) for name in packages} | {"python": platform.python_version(), "cpu": _cpu()}
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()

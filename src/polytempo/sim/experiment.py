@@ -8,26 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from polytempo.core.errors import UserError
-from polytempo.core.orders import Work
 from polytempo.core.registry import imported_file, unknown
-from polytempo.core.schedules import parse_rate
 from polytempo.core.validation import refusal
+from polytempo.strategies.method import Method
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
 from polytempo.world.tables import read_toml
 
 
-class Experiment(BaseModel):
+class Experiment(Method):
     """One run of one strategy."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    strategy: str = Field(description="name of the method, or the import path of your own")
-    parameters: dict[str, Any] = Field({}, description="the strategy's own parameters")
     data: str = Field("digits", description="name of a data set, a file, a folder or an import path")
     data_dir: Path | None = Field(None, description="where data sets lie")
     clients: int | None = Field(None, ge=1, description="number of clients (default 20, or as many as the data names)")
@@ -40,39 +35,13 @@ class Experiment(BaseModel):
     loss: str | None = Field(None, description="import path of a loss (outputs, labels) -> number")
     metric: str | None = Field(None, description="import path of a metric (outputs, labels) -> number per sample")
     init: Path | None = Field(None, description="initial weights, a flat float32 .npy")
-    participation: str = Field("all", description="all, k:NUMBER at once, or share:FRACTION per round")
     updates: int | None = Field(None, ge=1, description="stop after so many updates (default 20 per client)")
     time: float | None = Field(None, gt=0, description="stop at this virtual time, in seconds")
     target: float | None = Field(None, gt=0, le=1, description="target accuracy; ends a run without updates and time")
     patience: int | None = Field(None, ge=1, description="stop after so many evaluations without a better accuracy")
-    optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimiser")
-    lr: float | str = Field(
-        0.05, description="local learning rate, or step:START:FACTOR:ROUNDS, cosine:START:END:ROUNDS"
-    )
-    momentum: float = Field(0.0, ge=0, lt=1, description="of local SGD")
-    weight_decay: float = Field(0.0, ge=0, description="of the local optimiser")
-    batch_size: int = Field(10, ge=1, description="samples per local step")
-    epochs: int | None = Field(None, ge=1, description="local epochs per update (default 1)")
-    steps: int | None = Field(None, ge=1, description="local steps per update, instead of epochs")
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
-    seed: int = Field(0, ge=0, description="of everything random")
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
     workers: int | None = Field(None, ge=1, description="training threads (default: one per core); changes no result")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Experiment":
-        if self.epochs is not None and self.steps is not None:
-            raise ValueError("epochs and steps exclude each other: give one")
-        if self.optimizer == "adam" and self.momentum:
-            raise ValueError("momentum belongs to sgd; adam has its own")
-        parse_rate(self.lr)
-        return self
-
-    def work(self) -> Work:
-        epochs = None if self.steps is not None else self.epochs or 1
-        return Work(
-            self.steps, epochs, self.batch_size, self.optimizer, parse_rate(self.lr), self.momentum, self.weight_decay
-        )
 
     def worker_count(self) -> int:
         return self.workers or len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""The words of the simulator: kinds of events, what a client is doing, and a training under way."""
+"""The words of the simulator: kinds of events, and a training under way."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -18,16 +18,6 @@ class Kind(IntEnum):
     WAKE = 5
     PULL = 6
     TIMER = 7
-
-
-class Status(IntEnum):
-    """What a client is doing."""
-
-    AWAY = 0
-    PAUSED = 1
-    """With something of its own: it will say when it is ready."""
-    READY = 2
-    TRAINING = 3
 
 
 @stateful

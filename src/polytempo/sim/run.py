@@ -16,21 +16,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from polytempo.core.errors import StrategyError, UserError
+from polytempo.core.errors import StrategyError
 from polytempo.core.registry import from_import_path
 from polytempo.core.state import digest, pack, save
-from polytempo.core.streams import stream
-from polytempo.learn.flat import initial_vector
+from polytempo.learn.flat import initial_vector, read_vector
 from polytempo.learn.learner import Learner
-from polytempo.learn.models import Inputs, build_model
+from polytempo.learn.models import Inputs, first_model
 from polytempo.learn.scoring import correct
 from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_json, write_models
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.history import History
 from polytempo.sim.simulator import Simulator
-from polytempo.strategies import Setting, Strategy, make_strategy
-from polytempo.strategies.parts.participation import parse_quota
+from polytempo.strategies import Strategy
 from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
@@ -103,9 +101,7 @@ def run_experiment(
 
 
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
-    strategy = make_strategy(experiment.strategy, experiment.parameters)
-    quota = parse_quota(experiment.participation)
-    work = experiment.work()
+    experiment.check()
     dataset = load_dataset(experiment.data, experiment.data_dir)
     federation = make_federation(
         dataset,
@@ -118,13 +114,13 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     )
     devices = make_devices(experiment.devices, len(federation), experiment.seed)
     inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
-    module = build_model(experiment.model, inputs, int(stream(experiment.seed, "model").integers(2**31)))
+    module = first_model(experiment.model, inputs, experiment.seed)
     loss = F.cross_entropy if experiment.loss is None else from_import_path(experiment.loss, "loss")
     metric = correct if experiment.metric is None else from_import_path(experiment.metric, "metric")
     learner = Learner(module, experiment.engine, loss, metric, _probe(federation.dataset))
-    initial = initial_vector(module) if experiment.init is None else _read_vector(experiment.init, learner.schema.size)
+    initial = initial_vector(module) if experiment.init is None else read_vector(experiment.init, learner.schema.size)
     stop = _stop(experiment, len(federation))
-    strategy.begin(Setting(initial, learner.schema, work, quota, experiment.seed, stop.updates, objects))
+    strategy = experiment.begin(initial, learner.schema, stop.updates, objects)
     _check_packable(strategy)
     eval_every = experiment.eval_every or len(federation)
     return Simulator(
@@ -270,20 +266,3 @@ def _warn_of_drifts_to_come(simulator: Simulator) -> None:
             f"virtual time, the first of them was to come at {min(missed):,.0f} s.",
             stacklevel=3,
         )
-
-
-def _read_vector(path: Path, size: int) -> Tensor:
-    try:
-        vector = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"Initial weights {path} cannot be read as .npy: {error}.") from None
-    if not isinstance(vector, np.ndarray):
-        raise UserError(f"Initial weights {path}: expected one array (.npy), not an archive.")
-    if vector.shape != (size,) or vector.dtype.kind != "f":
-        raise UserError(
-            f"Initial weights {path}: expected {size} float32 numbers in one row, "
-            f"got {vector.dtype} of shape {vector.shape}."
-        )
-    if not np.isfinite(vector).all():
-        raise UserError(f"Initial weights {path}: expected finite numbers, got NaN or Inf.")
-    return torch.from_numpy(vector.astype(np.float32))

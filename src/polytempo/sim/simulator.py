@@ -5,7 +5,6 @@ threads (``lookahead``); since one client's result never depends on who else is 
 whatever the number of workers."""
 
 import heapq
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +14,14 @@ import torch
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, Orders, Report, Send, SetTimer, Train
+from polytempo.core.status import Status
 from polytempo.core.streams import stream
 from polytempo.learn.learner import Assignment, Learner, Outcome
 from polytempo.sim.evaluation import Evaluator, Stop
-from polytempo.sim.flight import Flight, Kind, Status
+from polytempo.sim.flight import Flight, Kind
 from polytempo.sim.history import History
 from polytempo.sim.lookahead import Lookahead
+from polytempo.strategies.contract import check_order, check_upload
 from polytempo.strategies.strategy import Strategy
 from polytempo.world.devices import Devices
 from polytempo.world.federation import Federation
@@ -201,25 +202,21 @@ class Simulator:
             self._obey(order)
 
     def _obey(self, order: Order) -> None:
+        check_order(order, None if isinstance(order, SetTimer) else self._status_of(order.client))
         if isinstance(order, SetTimer):
-            if not math.isfinite(order.at):
-                raise StrategyError(f"timer {order.key!r} is set to {order.at}: expected a time in seconds")
             self._push(max(order.at, self.now), Kind.TIMER, -1, order.key)
-            return
-        if not 0 <= order.client < len(self.federation):
-            raise StrategyError(f"{order!r} is for a client that does not exist")
-        if isinstance(order, Train):
+        elif isinstance(order, Train):
             self._dispatch(order)
         elif isinstance(order, Send):
             self._send(order, self._model_bytes)
         else:
             self._send(order, 0)
 
+    def _status_of(self, client: int) -> Status | None:
+        return Status(self._status[client]) if 0 <= client < len(self.federation) else None
+
     def _dispatch(self, order: Train) -> None:
         client = order.client
-        if self._status[client] != Status.READY:
-            doing = Status(self._status[client]).name.lower()
-            raise StrategyError(f"client {client} was ordered to train while it is {doing}: it has not said ready")
         count = int(self._orders[client])
         generation = int(self._generation[client])
         self._orders[client] += 1
@@ -229,9 +226,8 @@ class Simulator:
         begins = self.devices.available_from(client, here)
         self.bytes_down += models * self._model_bytes
         density = 1.0 if order.mask is None else float(order.mask.float().mean())
-        upload = self.learner.mask_of(order)
-        if upload is not None and not upload.any():
-            raise StrategyError(f"client {client} was ordered to train with a mask that lets nothing move")
+        upload = self.learner.schema.trained(order.mask, order.trainable)
+        check_upload(order, upload)
         flight = Flight(
             self._ticket(),
             order,

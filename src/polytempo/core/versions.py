@@ -1,0 +1,19 @@
+"""What bit-identical results depend on besides the settings."""
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+
+def versions() -> dict[str, str]:
+    """What a bit-identical repetition needs to be the same."""
+    packages = ("polytempo", "torch", "numpy", "scipy", "numba")
+    return {name: version(name) for name in packages} | {"python": platform.python_version(), "cpu": _cpu()}
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
