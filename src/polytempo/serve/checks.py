@@ -1,0 +1,122 @@
+"""Every update is looked at before it touches anything: does it answer the client's task, does it fit the model, are
+its numbers numbers, did it stay within bounds. What does not pass is refused with a reason, and changes nothing."""
+
+import math
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.core.state import unpack
+from polytempo.core.vectors import Schema
+from polytempo.serve.events import Handed
+from polytempo.serve.service import Flight
+from polytempo.serve.wire import WireError, as_written, entries_of, floats, read_body
+from polytempo.serve.wire_pb2 import Push
+
+LARGEST_COUNT = 2**40
+ANSWER_BYTES = 64 << 20
+
+
+class Refused(Exception):  # noqa: N818
+    """An update that is not taken. The text says why, to the client."""
+
+
+def largest_message(schema: Schema) -> int:
+    """More bytes than this no honest client pushes."""
+    return 4 * schema.size + 256 * (len(schema.names) + 1) + sum(map(len, schema.names)) + ANSWER_BYTES
+
+
+def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, norm_bound: float) -> Handed:
+    """What the client hands in, or Refused. ``norm_bound``: how far an update may lead, ``||w - w_start||``, as a
+    multiple of ``max(||w_start||, 1)``."""
+    chosen = push.chosen if push.HasField("chosen") else None
+    offered = flight.order.candidates
+    if chosen is not None and (offered is None or chosen >= len(offered.models)):
+        raise Refused(f"candidate {chosen} was not offered")
+    base = flight.base(push.base, chosen)
+    if base is None:
+        raise Refused(
+            f"the update says that it started from model {push.base}, which task {flight.number} did not hold"
+        )
+    if not 1 <= push.samples <= LARGEST_COUNT:
+        raise Refused(f"the update says that it has {push.samples} samples; expected 1 to {LARGEST_COUNT}")
+    most = flight.order.work.steps_for(push.samples)
+    if push.steps > most:
+        raise Refused(f"the update says that it did {push.steps} steps; the task has {most}")
+    start = base[0]
+    weights, tensors = _weights(body, flight, schema, start)
+    _check_numbers(weights, start, norm_bound)
+    return Handed(
+        push.task, push.base, weights, push.samples, push.steps, chosen, _answers(push.answers, tensors), push.ready
+    )
+
+
+def _weights(body: bytearray, flight: Flight, schema: Schema, start: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The flat vector, and the tensors of answers."""
+    trained = schema.trained(flight.order.mask, flight.order.trainable)
+    data = as_written(body, entries_of(schema))
+    if data is not None:
+        weights, found = floats(data), {}
+    else:
+        try:
+            found = read_body(body)
+        except WireError as error:
+            raise Refused(str(error)) from None
+        weights = start.clone()
+        for name, shape in zip(schema.names, schema.shapes, strict=True):
+            span = schema.spans[name]
+            array = found.pop(name, None)
+            if array is not None:
+                weights[span] = _fitting(name, array, shape)
+            elif trained is None or trained[span].any():
+                raise Refused(f"tensor {name!r} is missing")
+    if trained is not None:
+        weights = torch.where(trained, weights, start)
+    tensors = [found.pop(f"answer/{i}") for i in range(len(found)) if f"answer/{i}" in found]
+    if found:
+        raise Refused(f"tensor {next(iter(found))!r} is none of the model's")
+    for array in tensors:
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise Refused("an answer holds NaN or Inf")
+    return weights, [torch.from_numpy(array) for array in tensors]
+
+
+def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Tensor:
+    if array.dtype != np.float32:
+        raise Refused(f"tensor {name!r} has dtype {array.dtype}; expected float32")
+    if array.shape != shape:
+        raise Refused(f"tensor {name!r} has shape {list(array.shape)}; expected {list(shape)}")
+    return torch.from_numpy(array).reshape(-1)
+
+
+def _check_numbers(weights: Tensor, start: Tensor, norm_bound: float) -> None:
+    # A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a temporary.
+    if not math.isfinite(float(weights.sum())) and not bool(torch.isfinite(weights).all()):
+        raise Refused("the update holds NaN or Inf")
+    moved = float(torch.dist(weights, start))
+    bound = norm_bound * max(float(start.norm()), 1.0)
+    if not moved <= bound:
+        raise Refused(f"the update leads {moved:.4g} away from its start; expected at most {bound:.4g}")
+
+
+def _answers(text: str, tensors: list[Tensor]) -> dict[str, Any]:
+    try:
+        answers = unpack(text, tensors, plain=True) if text else {}
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        raise Refused("the answers cannot be read") from None
+    if type(answers) is not dict or not all(type(name) is str for name in answers):
+        raise Refused("the answers are no table of names")
+    if not _finite(answers):
+        raise Refused("an answer holds NaN or Inf")
+    return answers
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    return all(map(_finite, value)) if isinstance(value, list | tuple | deque) else True

@@ -1,0 +1,266 @@
+"""A client for devices with a training loop of their own, in any framework: models are named float32 arrays."""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from polytempo.core.errors import UserError
+from polytempo.core.orders import Work
+from polytempo.core.state import pack
+from polytempo.core.vectors import Schema
+from polytempo.serve import wire_pb2 as pb
+from polytempo.serve.access import read_token
+from polytempo.serve.certs import client_credentials
+from polytempo.serve.connection import Connection, RefusedError
+from polytempo.serve.logs import log
+from polytempo.serve.server import check_loopback
+from polytempo.serve.wire import as_written, entries_of, entry_of, floats, make_body, read_body
+
+REFUSALS_IN_A_ROW = 5
+
+Tensors = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as the server sent it."""
+
+    tensors: dict[str, np.ndarray]
+    version: int
+    number: int
+    """Of the order that brought it; 0 if it is not one to train from."""
+    rebase: bool = False
+    """Of a refresh: go on from this model plus your own progress."""
+
+
+@dataclass
+class Task:
+    """Train from ``tensors`` and push the result. While you train, ask for ``refreshes`` and look at ``reported`` and
+    ``withdrawn`` as often as you like."""
+
+    number: int
+    version: int
+    count: int
+    """Tasks that this client was given before."""
+    work: Work
+    tensors: dict[str, np.ndarray]
+    extras: dict[str, np.ndarray]
+    """Further tensors that belong to it: ``anchor/NAME``, ``candidate/0/NAME``, ``mask/NAME``."""
+    ordered: pb.Task
+    """The message itself: objective, questions, candidates, trainable layers."""
+    base: int
+    """Number of the model that the training last started from."""
+    heeded: int
+    """Number of the last order that belongs to it."""
+    reported: bool = False
+    """The server asks for what there is: stop and push."""
+    withdrawn: bool = False
+    """The server waits for this no longer."""
+    news: "queue.SimpleQueue[Model]" = field(default_factory=queue.SimpleQueue)
+
+    def refreshes(self) -> list[Model]:
+        """Models that arrived since you last asked, oldest first. Go on from the last: the update counts from it."""
+        models: list[Model] = []
+        while not self.news.empty():
+            models.append(self.news.get())
+        if models:
+            self.base = models[-1].number
+        return models
+
+
+class Client:
+    """A session with a server. ``token`` is the client's secret, or a Path to the file that holds it; ``ca`` the
+    certificate of the authority that signed the server's. Plaintext only with ``insecure`` and only on loopback."""
+
+    def __init__(
+        self, address: str, token: str | Path, ca: str | Path | None = None, *, insecure: bool = False
+    ) -> None:
+        if insecure:
+            check_loopback(address)
+        elif ca is None:
+            raise UserError("A client needs the certificate of the authority that signed the server's: ca='ca.pem'.")
+        self.number: int | None = None
+        """Which client this is, as the token says."""
+        self.schema: Schema | None = None
+        self.seed = 0
+        self._task: Task | None = None
+        self._sessions = 0
+        self._changed = threading.Condition()
+        self._connection = Connection(
+            address,
+            read_token(token) if isinstance(token, Path) else token.strip(),
+            None if insecure else client_credentials(Path(str(ca))),
+            self._hello,
+            self._take,
+            self._failed,
+        )
+        self._connection.open()
+
+    def pull(self, timeout: float | None = None) -> Model:
+        """The model that this client would be served now, without training."""
+        head, body = self._connection.ask(pb.Head(pull=pb.Pull()), timeout=timeout)
+        return self._model(head, body)
+
+    def task(self, timeout: float | None = None) -> Task:
+        """The next task; waits until it is this client's turn."""
+        while True:
+            session = self._sessions
+            if self._task is None:
+                self._connection.ask(pb.Head(ready=pb.Ready()), timeout=timeout)
+            with self._changed:
+                # A task that was ordered while the connection was broken has to be asked for anew.
+                if not self._changed.wait_for(lambda: self._task or self._sessions != session, timeout):  # noqa: B023
+                    raise TimeoutError(f"no task has come within {timeout} s")
+                if self._task is not None:
+                    return self._task
+
+    def push(
+        self,
+        task: Task,
+        tensors: Tensors,
+        *,
+        samples: int,
+        steps: int | None = None,
+        chosen: int | None = None,
+        answers: Mapping[str, Any] | None = None,
+        ready: bool = True,
+        timeout: float | None = None,
+    ) -> None:
+        """Hand in the result of a task; when this returns it is safe with the server. Tensors that the task does not
+        train may be left out. ``steps``: those done, if not all. With ``ready`` the next task is asked for."""
+        text, extra = pack(dict(answers or {}))
+        arrays = [np.asarray(array, np.float32) for array in tensors.values()] + [tensor.numpy() for tensor in extra]
+        names = [*tensors, *(f"answer/{i}" for i in range(len(extra)))]
+        entries = tuple(entry_of(name, array) for name, array in zip(names, arrays, strict=True))
+        said = pb.Push(
+            task=task.number,
+            base=task.base,
+            samples=samples,
+            steps=task.work.steps_for(samples) if steps is None else steps,
+            chosen=chosen,
+            answers=text,
+            ready=ready,
+        )
+        self._connection.ask(pb.Head(push=said), make_body(entries, arrays), timeout)
+        with self._changed:
+            if self._task is task:  # the answer brought no new one
+                self._task = None
+
+    def run(
+        self,
+        train: Callable[[Task], tuple[Tensors, int] | tuple[Tensors, int, dict[str, Any]]],
+        updates: int | None = None,
+    ) -> None:
+        """Carry out tasks until so many updates were pushed (default: for ever). ``train`` returns the trained tensors,
+        the number of samples and, if you like, further arguments of ``push``."""
+        done = refused = 0
+        while updates is None or done < updates:
+            task = self.task()
+            tensors, samples, *more = train(task)
+            arguments = {"ready": updates is None or done + 1 < updates, **(more[0] if more else {})}
+            try:
+                self.push(task, tensors, samples=samples, **arguments)
+                done, refused = done + 1, 0
+            except RefusedError as error:
+                refused += 1
+                log("refused", level=logging.WARNING, task=task.number, reason=str(error))
+                if refused == REFUSALS_IN_A_ROW:
+                    raise
+                self._begin_anew()
+
+    def leave(self) -> None:
+        """Say goodbye: the server counts this client out at once."""
+        self._connection.ask(pb.Head(leave=pb.Leave()))
+        self.close()
+
+    def close(self) -> None:
+        """End the session. The server waits a while for this client to come back."""
+        self._connection.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin_anew(self) -> None:
+        """Leave and come again, with nothing in hand."""
+        self._connection.ask(pb.Head(leave=pb.Leave()))
+        with self._changed:
+            self._task = None
+        self._connection.ask(pb.Head(hello=pb.Hello()))
+
+    # On the connection's thread.
+
+    def _hello(self) -> pb.Hello:
+        with self._changed:
+            task = self._task
+            return pb.Hello() if task is None else pb.Hello(task=task.number, heeded=task.heeded)
+
+    def _failed(self) -> None:
+        with self._changed:
+            self._sessions += 1
+            self._changed.notify_all()
+
+    def _take(self, head: pb.Head, body: bytearray) -> None:
+        with self._changed:
+            kind = head.WhichOneof("kind")
+            if kind == "welcome":
+                self._welcomed(head.welcome)
+            elif kind == "task":
+                self._task = self._new_task(head.task, body)
+            elif kind == "model":
+                self._refresh(self._model(head, body), head.model.task)
+            elif kind == "report" and self._task is not None and head.report.task == self._task.number:
+                self._task.reported = True
+                self._task.heeded = head.report.number
+            self._changed.notify_all()
+
+    def _welcomed(self, said: pb.Welcome) -> None:
+        self.number, self.seed = said.client, said.seed
+        self.schema = Schema(tuple(said.names), tuple(tuple(s.sizes) for s in said.shapes), said.parameters)
+        self._sessions += 1
+        if self._task is not None and self._task.number != said.task:
+            self._task.withdrawn = True
+
+    def _refresh(self, model: Model, task: int) -> None:
+        if self._task is not None and task == self._task.number:
+            self._task.news.put(model)
+            self._task.heeded = model.number
+
+    def _new_task(self, said: pb.Task, body: bytearray) -> Task:
+        work = Work(
+            said.work.steps if said.work.HasField("steps") else None,
+            said.work.epochs if said.work.HasField("epochs") else None,
+            said.work.batch_size,
+            said.work.optimizer,  # type: ignore[arg-type]
+            said.work.lr,
+            said.work.momentum,
+            said.work.weight_decay,
+        )
+        tensors = self._tensors(body)
+        extras = {name: tensors.pop(name) for name in list(tensors) if "/" in name and name not in self._names}
+        return Task(said.number, said.version, said.count, work, tensors, extras, said, said.number, said.number)
+
+    def _model(self, head: pb.Head, body: bytearray) -> Model:
+        return Model(self._tensors(body), head.model.version, head.model.number, head.model.rebase)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return () if self.schema is None else self.schema.names
+
+    def _tensors(self, body: bytearray) -> dict[str, np.ndarray]:
+        assert self.schema is not None
+        data = as_written(body, entries_of(self.schema))
+        if data is None:
+            return read_body(body)
+        return {name: tensor.numpy() for name, tensor in self.schema.views(floats(data)).items()}

@@ -1,0 +1,188 @@
+"""A client's session that outlives connections: a thread reconnects with growing pauses and sends again what was not
+answered. The server knows repeats and does nothing twice."""
+
+import itertools
+import logging
+import queue
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from polytempo.core.errors import UserError
+from polytempo.serve.logs import log
+from polytempo.serve.wire import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
+from polytempo.serve.wire_pb2 import Frame, Head, Hello
+
+LARGEST_MESSAGE = 1 << 40
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+"""Seconds before a client tries again."""
+
+Answer = tuple[Head, bytearray]
+
+
+class RefusedError(UserError):
+    """The server does not take what was sent; the text is its reason."""
+
+
+@dataclass
+class _Request:
+    head: Head
+    body: Sequence[Buffer]
+    answer: "Future[Answer]" = field(default_factory=Future)
+
+
+class Connection:
+    """``hello`` says what the client has in hand; ``take`` is given every message of the server, on the connection's
+    thread and before whoever asked for it gets it; ``failed`` is called when there is no hope any more."""
+
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        credentials: grpc.ChannelCredentials | None,
+        hello: Callable[[], Hello],
+        take: Callable[[Head, bytearray], None],
+        failed: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self._token, self._credentials = token, credentials
+        self._hello, self._take, self._failed = hello, take, failed
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, _Request] = {}
+        self._outbox: queue.SimpleQueue[_Request | None] | None = None  # while the session is open
+        self._call: Any = None
+        self._closed = threading.Event()
+        self.failure: UserError | None = None
+        self._thread = threading.Thread(target=self._run, name="polytempo-connection", daemon=True)
+
+    def open(self) -> None:
+        self._thread.start()
+
+    def ask(self, head: Head, body: Sequence[Buffer] = (), timeout: float | None = None) -> Answer:
+        """Send a request and wait for its answer, however often the connection breaks in between."""
+        request = _Request(head, body)
+        with self._lock:
+            self._check()
+            head.request = next(self._numbers)
+            self._pending[head.request] = request
+            if self._outbox is not None:
+                self._outbox.put(request)
+        try:
+            answer, came = request.answer.result(timeout)
+        except TimeoutError:
+            raise TimeoutError(f"{self.address} has not answered within {timeout} s") from None
+        finally:
+            with self._lock:
+                self._pending.pop(head.request, None)
+        if answer.HasField("refusal"):
+            raise RefusedError(answer.refusal.reason)
+        return answer, came
+
+    def close(self) -> None:
+        self._closed.set()
+        self._fail(UserError("The session is closed."))
+        if self._call is not None:
+            self._call.cancel()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _fail(self, failure: UserError) -> None:
+        """There is no hope: everybody who waits is told."""
+        with self._lock:
+            self.failure = self.failure or failure
+            waiting = list(self._pending.values())
+        for request in waiting:
+            request.answer.set_exception(failure)
+        self._failed()
+
+    # The thread.
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._closed.is_set():
+            reason = "the server ended the session"
+            try:
+                for _ in self._session():
+                    pause = FIRST_PAUSE
+            except grpc.RpcError as error:
+                reason = str(error.details())
+                if hopeless(error):
+                    self._fail(UserError(f"{self.address} cannot be joined: {reason}."))
+                    return
+            finally:
+                with self._lock:
+                    self._outbox = None
+            if not self._closed.is_set():
+                log("disconnected", level=logging.WARNING, address=self.address, reason=reason)
+            self._closed.wait(pause * random.uniform(0.5, 1.0))  # so that not all clients come at the same moment
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _session(self) -> Iterator[bool]:
+        """One connection, from hello to its end. Yields when it is open."""
+        outbox: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        hello = Head(request=next(self._numbers), hello=self._hello())
+        outbox.put(_Request(hello, ()))
+        with self._channel() as channel:
+            open_session = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
+            self._call = open_session(_frames(outbox), metadata=(("authorization", f"Bearer {self._token}"),))
+            if self._closed.is_set():
+                self._call.cancel()
+            assembler = Assembler(LARGEST_MESSAGE)
+            try:
+                for frame in self._call:
+                    whole = assembler.add(frame)
+                    if whole is None:
+                        continue
+                    head, body = whole
+                    if head.HasField("refusal") and head.refusal.again:
+                        log("told to try again", level=logging.WARNING, reason=head.refusal.reason)
+                        return
+                    self._take(head, body)
+                    if head.answers == hello.request:
+                        self._open(outbox)
+                        yield True
+                    elif head.answers:
+                        self._resolve(head, body)
+            finally:
+                outbox.put(None)
+
+    def _open(self, outbox: "queue.SimpleQueue[_Request | None]") -> None:
+        with self._lock:
+            self._outbox = outbox
+            for request in self._pending.values():
+                outbox.put(request)
+
+    def _resolve(self, head: Head, body: bytearray) -> None:
+        with self._lock:
+            request = self._pending.pop(head.answers, None)
+        if request is not None:
+            request.answer.set_result((head, body))
+
+    def _channel(self) -> grpc.Channel:
+        if self._credentials is None:
+            return grpc.insecure_channel(self.address, CHANNEL_OPTIONS)
+        return grpc.secure_channel(self.address, self._credentials, CHANNEL_OPTIONS)
+
+
+def hopeless(error: Any) -> bool:
+    """Would trying again lead to the same error?"""
+    return (
+        error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
+        or "CERTIFICATE_VERIFY_FAILED" in str(error.details())
+        or "WRONG_VERSION_NUMBER" in str(error.details())
+    )
+
+
+def _frames(outbox: "queue.SimpleQueue[_Request | None]") -> Iterator[Frame]:
+    while (request := outbox.get()) is not None:
+        yield from frames(request.head, request.body)

@@ -1,0 +1,39 @@
+"""What happens to a service, as data: the journal holds these, and the state is what they make of it in their order."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+Kind = Literal["joined", "ready", "updated", "pulled", "fired", "left", "renumbered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """What a client hands in: an update before the service has looked up the model that it started from."""
+
+    task: int
+    """Number of the Train order that it answers. This is the update's id: no task is answered twice."""
+    base: int
+    """Number of the order (Train or Send) whose model the training last started from."""
+    weights: Tensor
+    samples: int
+    steps: int
+    chosen: int | None = None
+    answers: dict[str, Any] = field(default_factory=dict)
+    ready: bool = True
+    """The client asks for its next task at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened, at a time of the service's clock."""
+
+    kind: Kind
+    at: float
+    client: int = -1
+    handed: Handed | None = None
+    key: str = ""
+    """Of a timer that fired."""
+    number: int = 0
+    """``renumbered``: orders are numbered from here on."""

@@ -1,0 +1,369 @@
+"""The one thread on which things happen: journal first, then the strategy, then the answer. What arrives while it
+writes forms the next group, which is written with one sync."""
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+
+from polytempo.core.orders import Send, Train
+from polytempo.core.status import Status
+from polytempo.serve import messages
+from polytempo.serve.checks import Refused, check_push
+from polytempo.serve.events import Event, Handed, Kind
+from polytempo.serve.journal import JournalError
+from polytempo.serve.logs import log
+from polytempo.serve.messages import Message, order_message
+from polytempo.serve.opening import Opened
+from polytempo.serve.recovery import recover
+from polytempo.serve.service import Dispatched
+from polytempo.serve.wire_pb2 import Head
+
+GROUP = 256
+"""Requests that are journalled with one sync, at most."""
+SNAPSHOT_EVENTS = 10_000
+SNAPSHOT_BYTES = 256 << 20
+
+
+class Session(Protocol):
+    """A client's connection, as the host sees it: messages are handed over and sent when they can be."""
+
+    client: int
+
+    def send(self, message: Message, answers: int = 0) -> None: ...
+
+    def end(self) -> None:
+        """Close the connection after what was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Something that a client wants, or that a connection is gone."""
+
+    session: Session
+    kind: Literal["hello", "ready", "push", "pull", "leave", "gone"]
+    head: Head
+    body: bytearray
+
+
+class Clock:
+    """Seconds of service uptime, over restarts: it goes on from the last time in the journal, and never back."""
+
+    def __init__(self, began: float, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._offset = began - seconds()
+        self._last = began
+
+    def __call__(self) -> float:
+        now = self._seconds() + self._offset
+        if now < self._last:
+            log("clock went backwards", level=logging.WARNING, seconds=self._last - now)
+            self._offset += self._last - now
+            now = self._last
+        self._last = now
+        return now
+
+
+class Host:
+    """Runs a service on its journal. ``submit`` may be called from any thread; everything else happens on the host's
+    own."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        norm_bound: float = 10.0,
+        patience: float = 60.0,
+        seconds: Callable[[], float] = time.monotonic,
+        flush: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.journal, self.service, self._begin = opened.journal, opened.service, opened.begin
+        self._norm_bound = norm_bound
+        self._patience = patience
+        self._flush = flush
+        """Called when the messages of a group have been handed over."""
+        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._stopping = False
+        self.clock = Clock(self.service.now, seconds)
+        self.sessions: dict[int, Session] = {}
+        self._absent = self._everybody_absent()
+        self.refusals: Counter[str] = Counter()
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="polytempo-host")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        self._requests.put(request)
+
+    def tick(self) -> None:
+        """Look at the clock again."""
+        self._requests.put(None)
+
+    def stop(self) -> None:
+        """End after what is being done, with a snapshot."""
+        self._stopping = True
+        self.tick()
+        self._thread.join()
+
+    # The loop.
+
+    def _run(self) -> None:
+        torch.set_num_threads(1)  # bit-identical sums
+        try:
+            while not self._stopping:
+                self.handle(self._next_group())
+            if self.journal.last != self.journal.newest_snapshot():
+                self._snapshot()
+        except BaseException as error:
+            self.error = error
+            log("stopped", level=logging.CRITICAL, reason=str(error))
+        finally:
+            for session in self.sessions.values():
+                session.end()
+            self._flush()
+            self.journal.close()
+
+    def _next_group(self) -> list[Request]:
+        """What has arrived: at least one request, unless a timer or an absent client is due first."""
+        group: list[Request] = []
+        timeout = self._seconds_to_next()
+        try:
+            group += self._one(self._requests.get(timeout=timeout))
+            while len(group) < GROUP:
+                group += self._one(self._requests.get_nowait())
+        except queue.Empty:
+            pass
+        return group
+
+    @staticmethod
+    def _one(request: Request | None) -> list[Request]:
+        return [] if request is None else [request]
+
+    def _seconds_to_next(self) -> float | None:
+        due = [*self._absent.values(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
+        return max(min(due) - self.clock(), 0.0) if due else None
+
+    def handle(self, requests: list[Request]) -> None:
+        """Deal with requests, then with what is due."""
+        while requests:
+            requests = self._handle_group(requests)
+        self._fire_timers()
+        self._send_away()
+        self._flush()
+        if self.journal.unsaved_events >= SNAPSHOT_EVENTS or self.journal.unsaved_bytes >= max(
+            SNAPSHOT_BYTES, 2 * self.journal.snapshot_bytes()
+        ):
+            self._snapshot()
+
+    def _handle_group(self, requests: list[Request]) -> list[Request]:
+        """Check, journal, apply, answer. What a client asks for twice in one group is left for the next."""
+        events: list[tuple[Request, Event]] = []
+        later: list[Request] = []
+        clients: set[int] = set()
+        for request in requests:
+            if request.session.client in clients:
+                later.append(request)
+                continue
+            try:
+                event = self._event_of(request)
+            except Refused as reason:
+                self._refuse(request, str(reason))
+                continue
+            if event is not None:
+                clients.add(request.session.client)
+                events.append((request, event))
+        if events and self._write([event for _, event in events], [request for request, _ in events]):
+            self._apply(events)
+        return later
+
+    def _write(self, events: list[Event], requests: list[Request]) -> bool:
+        """Make the events safe. If that fails nothing has happened, and whoever asked is told to try again."""
+        try:
+            self.journal.append(events)
+        except JournalError as error:
+            log("journal failed", level=logging.ERROR, reason=str(error))
+            self.refusals["journal"] += len(requests)
+            for request in requests:
+                reason = "the server cannot write its journal at the moment"
+                request.session.send(messages.refusal(reason, again=True), request.head.request)
+            return False
+        return True
+
+    def _apply(self, events: list[tuple[Request, Event]]) -> None:
+        for place, (request, event) in enumerate(events):
+            try:
+                orders = self.service.apply(event)
+            except Exception as error:
+                self._take_back(self.journal.last - len(events) + place + 1, request, error)
+                return
+            self._answer(request, event, orders)
+
+    def _take_back(self, number: int, request: Request, error: Exception) -> None:
+        """The strategy failed half-way through an event: leave the event out, go back to the journal's state, and let
+        everybody connect anew."""
+        log("strategy failed", level=logging.ERROR, number=number, client=request.session.client, error=error)
+        self.journal.void(number, repr(error))
+        self.service = recover(self.journal, self._begin)
+        self._refuse(request, f"the strategy could not take it: {error!r}")
+        for session in self.sessions.values():
+            session.end()
+        self.sessions.clear()
+        self._absent = self._everybody_absent()
+
+    # Requests.
+
+    def _event_of(self, request: Request) -> Event | None:
+        """What the request makes happen; None if nothing does (it is then answered here)."""
+        session, client = request.session, request.session.client
+        if request.kind == "gone":
+            if self.sessions.get(client) is session:
+                del self.sessions[client]
+                if self.service.is_member(client):
+                    self._absent[client] = self.clock() + self._patience
+            return None
+        if request.kind == "hello":
+            before = self.sessions.get(client)
+            if before is not None and before is not session:
+                before.end()
+            self.sessions[client] = session
+            self._absent.pop(client, None)
+            if not self.service.is_member(client):
+                return self._event("joined", client)
+            self._welcome(request)
+            return None
+        if self.sessions.get(client) is not session or not self.service.is_member(client):
+            raise Refused("say hello first")
+        if request.kind == "ready":
+            return self._ready(request)
+        if request.kind == "push":
+            return self._push(request)
+        return self._event("pulled" if request.kind == "pull" else "left", client)
+
+    def _ready(self, request: Request) -> Event | None:
+        client = request.session.client
+        if client in self.service.flights:
+            self._send_all(self.service.task_again(client), request)
+        elif self.service.members[client].status == Status.READY:
+            request.session.send(messages.accepted(), request.head.request)
+        else:
+            return self._event("ready", client)
+        return None
+
+    def _push(self, request: Request) -> Event | None:
+        client, push = request.session.client, request.head.push
+        flight = self.service.flights.get(client)
+        if flight is None or flight.number != push.task:
+            if push.task == 0 or push.task != self.service.members[client].answered:
+                raise Refused(f"task {push.task} is not yours, or it was withdrawn when you left")
+            log("repeated", client=client, task=push.task)
+            self._answer_as_now(request)
+            return None
+        handed = check_push(push, request.body, flight, self.service.schema, self._norm_bound)
+        return self._event("updated", client, handed)
+
+    def _event(self, kind: Kind, client: int = -1, handed: Handed | None = None, key: str = "") -> Event:
+        return Event(kind, self.clock(), client, handed, key)
+
+    # Answers.
+
+    def _answer(self, request: Request, event: Event, orders: list[Dispatched]) -> None:
+        client = request.session.client
+        log(event.kind, client=client, at=event.at, **self._details(event))
+        if event.kind == "joined":
+            self._welcome(request)
+            self._send_all(orders)
+            return
+        if event.kind == "left":
+            self._absent.pop(client, None)
+        wanted = Send if event.kind == "pulled" else Train
+        answered = self._send_all(orders, request, wanted)
+        if not answered and event.kind == "pulled":
+            self._answer_as_now(request)
+        elif not answered:
+            request.session.send(messages.accepted(), request.head.request)
+
+    def _answer_as_now(self, request: Request) -> None:
+        """What the client would be served now: its open task, or its model."""
+        client = request.session.client
+        if client in self.service.flights and request.kind == "push":
+            self._send_all(self.service.task_again(client), request)
+        else:
+            weights = self.service.strategy.model_for(client)
+            request.session.send(messages.model(weights, self.service.schema), request.head.request)
+
+    def _send_all(
+        self, orders: list[Dispatched], request: Request | None = None, wanted: type[Train] | type[Send] = Train
+    ) -> bool:
+        """Send orders to those whom they are for; the first of the wanted kind for whoever asked is the answer."""
+        answered = False
+        for sent in orders:
+            session = self.sessions.get(sent.order.client)
+            if session is None:
+                continue  # it is sent again when the client comes back
+            answer = (
+                not answered and request is not None and request.session is session and isinstance(sent.order, wanted)
+            )
+            answered = answered or answer
+            number = request.head.request if answer and request is not None else 0
+            session.send(order_message(sent, self.service.schema), number)
+        return answered
+
+    def _welcome(self, request: Request) -> None:
+        client, hello = request.session.client, request.head.hello
+        task = self.service.open_task(client)
+        seed = self.service.strategy.setting.seed
+        request.session.send(messages.welcome(client, self.service.schema, seed, task), request.head.request)
+        if task and task == hello.task:
+            self._send_all(self.service.missed(client, hello.heeded))
+
+    def _refuse(self, request: Request, reason: str) -> None:
+        self.refusals[request.kind] += 1
+        log("refused", level=logging.WARNING, client=request.session.client, kind=request.kind, reason=reason)
+        request.session.send(messages.refusal(reason), request.head.request)
+
+    def _details(self, event: Event) -> dict[str, Any]:
+        if event.handed is None:
+            return {}
+        member = self.service.members[event.client]
+        return {"task": event.handed.task, "version": member.version, "staleness": member.staleness}
+
+    # What is due.
+
+    def _fire_timers(self) -> None:
+        while (at := self.service.next_timer()) is not None and at <= (now := self.clock()):
+            key = self.service.timers[0][2]
+            if not self._write([Event("fired", now, key=key)], []):
+                return
+            log("fired", key=key, at=now)
+            self._send_all(self.service.apply(Event("fired", now, key=key)))
+
+    def _send_away(self) -> None:
+        """Clients that have been gone for longer than the patience have left."""
+        now = self.clock()
+        for client in [client for client, at in self._absent.items() if at <= now]:
+            event = Event("left", now, client)
+            if not self._write([event], []):
+                return
+            del self._absent[client]
+            log("left", client=client, at=now)
+            self._send_all(self.service.apply(event))
+
+    def _everybody_absent(self) -> dict[int, float]:
+        deadline = self.service.now + self._patience
+        return {client: deadline for client in self.service.members if self.service.is_member(client)}
+
+    def _snapshot(self) -> None:
+        try:
+            self.journal.snapshot(self.service.save_state())
+            log("snapshot", number=self.journal.last, bytes=self.journal.snapshot_bytes())
+        except JournalError as error:
+            # The events are safe; the next snapshot is tried after as many again.
+            log("snapshot failed", level=logging.ERROR, reason=str(error))
+            self.journal.unsaved_events = self.journal.unsaved_bytes = 0

@@ -1,0 +1,149 @@
+"""A service on its journal: begun, or continued where it was when it last stopped, however it stopped."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+import polytempo
+from polytempo.core.errors import UserError
+from polytempo.core.registry import imported_file
+from polytempo.core.state import load, save
+from polytempo.core.versions import versions
+from polytempo.serve.events import Event
+from polytempo.serve.journal import DamagedError, Journal, JournalError
+from polytempo.serve.logs import log
+from polytempo.serve.recovery import recover
+from polytempo.serve.service import Service
+from polytempo.serve.settings import ServiceSettings
+from polytempo.strategies.method import Method
+
+INITIAL = "initial.safetensors"
+RENUMBERED_BY = 1_000_000
+"""When events were lost, orders are numbered so far ahead that no client's old task is taken for a new one."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A service that is ready to go on."""
+
+    journal: Journal
+    service: Service
+    begin: Callable[[], Service]
+    """Makes the service as it was before its first event."""
+
+
+def open_service(
+    directory: Path, settings: ServiceSettings, lose_tail: bool = False, objects: Mapping[str, Any] | None = None
+) -> Opened:
+    """Begin a service in a new directory, or continue the one that is there. ``lose_tail`` allows to lose events that
+    cannot be replayed: damaged ones, or those that another version of the code wrote after its last snapshot."""
+    settings.check()
+    if not Journal.exists(directory):
+        return _begin(directory, settings, objects or {})
+    journal = Journal(directory)
+    _check_same(journal, settings)
+    journal.lock()
+    begin = beginning(journal, settings, objects)
+    try:
+        return Opened(journal, _continued(journal, settings, begin, lose_tail), begin)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def beginning(journal: Journal, method: Method, objects: Mapping[str, Any] | None = None) -> Callable[[], Service]:
+    """How to make a service of this method as it was before the journal's first event."""
+    schema, initial = journal.schema, _read_initial(journal)
+    return lambda: Service(method.begin(initial, schema, objects=objects))
+
+
+def code_versions(settings: Method) -> dict[str, str]:
+    """What has to be the same for a replay to give the same bits: packages, CPU, and the code itself."""
+    root = Path(polytempo.__file__).parent
+    files = sorted(path for layer in ("core", "strategies", "serve") for path in (root / layer).rglob("*.py"))
+    own = imported_file(settings.strategy)
+    contents = b"".join(path.read_bytes() for path in [*files, *([own] if own is not None else [])])
+    return versions() | {"code": hashlib.sha256(contents).hexdigest()}
+
+
+def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any]) -> Opened:
+    schema, initial = settings.first_model()
+
+    def begin() -> Service:
+        return Service(settings.begin(initial, schema, objects=objects))
+
+    about = {
+        "settings": settings.lasting(),
+        "schema": {"names": schema.names, "shapes": schema.shapes, "parameters": schema.parameter_count},
+        "versions": code_versions(settings),
+    }
+    service = begin()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        save({"weights": initial}, directory / INITIAL)
+    except OSError as error:
+        raise UserError(f"Cannot keep a journal in {directory}: {error.strerror}. Choose another --dir.") from None
+    journal = Journal.begin(directory, about, service.save_state())
+    return Opened(journal, service, begin)
+
+
+def _continued(journal: Journal, settings: ServiceSettings, begin: Callable[[], Service], lose_tail: bool) -> Service:
+    newest, now = journal.snapshots()[-1], code_versions(settings)
+    lost = 0
+    if journal.about["versions"] != now:
+        lost = _lose_other_versions_tail(journal, newest, now, lose_tail)
+    try:
+        service = recover(journal, begin)
+    except DamagedError as error:
+        if not lose_tail:
+            raise
+        lost = journal.cut(error.number - 1)
+        service = recover(journal, begin)
+    if lost:
+        log("events lost", count=lost)
+        event = Event("renumbered", service.now, number=service.number + RENUMBERED_BY)
+        journal.append([event])
+        service.apply(event)
+    if journal.about["versions"] != now:
+        journal.snapshot(service.save_state())
+        journal.forget_before_last_snapshot()
+        journal.describe(journal.about | {"versions": now})
+    return service
+
+
+def _lose_other_versions_tail(journal: Journal, newest: int, now: dict[str, str], lose_tail: bool) -> int:
+    tail = journal.last - newest
+    if not tail:
+        return 0
+    if not lose_tail:
+        changed = [name for name in now if journal.about["versions"].get(name) != now[name]]
+        raise JournalError(
+            f"The journal in {journal.directory} was written by another version ({', '.join(changed)} changed), which "
+            f"did not stop cleanly: {tail} events after its last snapshot cannot be replayed bit for bit. Start and "
+            "stop the old version once, which makes a snapshot; or start with --lose-tail to lose these events."
+        )
+    return journal.cut(newest)
+
+
+def _check_same(journal: Journal, settings: ServiceSettings) -> None:
+    known, asked = journal.about["settings"], settings.lasting()
+    different = next((name for name in asked if known.get(name) != asked[name]), None)
+    if different is not None:
+        raise UserError(
+            f"{journal.directory} holds another service ({different} is {known.get(different)!r} there, "
+            f"{asked[different]!r} here). Choose another --dir, or start it with the same settings."
+        )
+
+
+def _read_initial(journal: Journal) -> Tensor:
+    try:
+        initial: Tensor = load(journal.directory / INITIAL)["weights"]
+        return initial
+    except (OSError, KeyError) as error:
+        raise JournalError(
+            f"{journal.directory / INITIAL} cannot be read: {error}. Restore it from a backup."
+        ) from None

@@ -1,0 +1,46 @@
+"""An event as a row of the journal and a safetensors body, and back."""
+
+import json
+from typing import Any
+
+import torch
+
+from polytempo.core.state import pack, unpack
+from polytempo.core.vectors import Schema
+from polytempo.serve.events import Event, Handed
+from polytempo.serve.wire import Buffer, entries_of, entry_of, floats, make_body, read_body
+
+
+def packed(event: Event, schema: Schema) -> tuple[str, list[Buffer]]:
+    """The row's detail as JSON, and the body in pieces: the weights as they lie in memory, and answers' tensors."""
+    handed = event.handed
+    if handed is None:
+        return json.dumps({"key": event.key, "number": event.number}), []
+    text, tensors = pack(handed.answers)
+    arrays = [tensor.numpy() for tensor in tensors]
+    entries = entries_of(schema) + tuple(entry_of(f"answer/{i}", array) for i, array in enumerate(arrays))
+    detail = {
+        "task": handed.task,
+        "base": handed.base,
+        "samples": handed.samples,
+        "steps": handed.steps,
+        "chosen": handed.chosen,
+        "answers": text,
+        "ready": handed.ready,
+    }
+    return json.dumps(detail), make_body(entries, [handed.weights, *arrays])
+
+
+def unpacked(at: float, kind: Any, client: int, detail: str, body: bytearray | None, schema: Schema) -> Event:
+    said = json.loads(detail)
+    if body is None:
+        return Event(kind, at, client, None, said["key"], said["number"])
+    begins = 8 + int.from_bytes(body[:8], "little")
+    weights = floats(memoryview(body)[begins : begins + 4 * schema.size])
+    found = read_body(body) if b'"answer/' in body[:begins] else {}
+    tensors = [torch.from_numpy(found[f"answer/{i}"]) for i in range(sum(name.startswith("answer/") for name in found))]
+    answers = unpack(said["answers"], tensors)
+    handed = Handed(
+        said["task"], said["base"], weights, said["samples"], said["steps"], said["chosen"], answers, said["ready"]
+    )
+    return Event(kind, at, client, handed)

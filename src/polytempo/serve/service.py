@@ -1,0 +1,211 @@
+"""The service driver: what ``sim`` is to a virtual clock, this is to real time. It is a pure function of its events, so
+that a journal of events is all that has to be kept safe; it does no I/O and reads no clock."""
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from polytempo.core.events import Update
+from polytempo.core.orders import Order, Orders, Report, Send, SetTimer, Train
+from polytempo.core.state import digest, stateful
+from polytempo.core.status import Status
+from polytempo.serve.events import Event, Handed
+from polytempo.strategies.contract import check_order, check_upload
+from polytempo.strategies.strategy import Strategy
+
+
+@stateful
+@dataclass
+class Flight:
+    """One client's task between dispatch and arrival, with the refreshes it was sent."""
+
+    number: int
+    order: Train
+    count: int
+    """Tasks that the client was given before."""
+    dispatched: float
+    sends: list[tuple[int, Send]] = field(default_factory=list)
+    reported: int = 0
+    """Number of the Report order, if there was one."""
+
+    def base(self, number: int, chosen: int | None) -> tuple[Tensor, int] | None:
+        """Weights and version of the model that the client was sent under this number; None if it was not."""
+        if number == self.number:
+            offered = self.order.candidates
+            if offered is not None and offered.use == "best":
+                return None if chosen is None else (offered.models[chosen], offered.versions[chosen])
+            return self.order.weights, self.order.version
+        return next(((send.weights, send.version) for sent, send in self.sends if sent == number), None)
+
+
+@stateful
+@dataclass
+class Member:
+    """What the service knows of a client."""
+
+    status: int = int(Status.AWAY)
+    tasks: int = 0
+    """Train orders so far."""
+    updates: int = 0
+    answered: int = 0
+    """Number of the last task whose update was applied."""
+    version: int | None = None
+    """What its last update came from, ..."""
+    staleness: int | None = None
+    """... how stale that was, ..."""
+    updated_at: float | None = None
+    """... and when it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """An order on its way to a client."""
+
+    number: int
+    order: Train | Send | Report
+    count: int
+    """Of a Train order: tasks that the client was given before."""
+    task: int
+    """Of a Send or Report: the task it belongs to; 0 if the client is not in training."""
+
+
+class Service:
+    """One strategy, begun, and its clients. ``apply`` events in order; equal sequences end in equal digests."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.strategy = strategy
+        self.schema = strategy.setting.schema
+        self.now = 0.0
+        self.number = 0
+        """Of the last order."""
+        self.updates = 0
+        self.members: dict[int, Member] = {}
+        self.flights: dict[int, Flight] = {}
+        self.timers: list[tuple[float, int, str]] = []
+
+    # Events.
+
+    def apply(self, event: Event) -> list[Dispatched]:
+        """Tell the strategy, and do what it orders."""
+        self.now = event.at
+        client = event.client
+        if event.kind == "joined":
+            self._become(client, Status.PAUSED)
+            return self._obey(self.strategy.joined(client, self.now))
+        if event.kind == "ready":
+            return self._ready(client)
+        if event.kind == "updated":
+            assert event.handed is not None
+            return self._updated(client, event.handed)
+        if event.kind == "pulled":
+            return self._obey(self.strategy.pulled(client, self.now))
+        if event.kind == "fired":
+            _, _, key = heapq.heappop(self.timers)
+            return self._obey(self.strategy.fired(key, self.now))
+        if event.kind == "left":
+            self._become(client, Status.AWAY)
+            self.flights.pop(client, None)
+            return self._obey(self.strategy.left(client, self.now))
+        self.number = event.number
+        return []
+
+    def _ready(self, client: int) -> list[Dispatched]:
+        self._become(client, Status.READY)
+        return self._obey(self.strategy.ready(client, self.now))
+
+    def _updated(self, client: int, handed: Handed) -> list[Dispatched]:
+        update = self.update_of(client, handed)
+        member = self.members[client]
+        member.version, member.staleness = update.version, self.strategy.tau(update)
+        member.updates, member.answered, member.updated_at = member.updates + 1, handed.task, self.now
+        self.updates += 1
+        del self.flights[client]
+        self._become(client, Status.PAUSED)
+        orders = self._obey(self.strategy.updated(update, self.now))
+        return orders + self._ready(client) if handed.ready else orders
+
+    def update_of(self, client: int, handed: Handed) -> Update:
+        """The update as strategies know it, with the model that it really came from."""
+        flight = self.flights[client]
+        base = flight.base(handed.base, handed.chosen)
+        assert base is not None
+        start, version = base
+        return Update(
+            client, version, start, handed.weights, handed.samples, handed.steps, handed.chosen, handed.answers
+        )
+
+    def _become(self, client: int, status: Status) -> None:
+        self.members.setdefault(client, Member()).status = int(status)
+
+    # Orders.
+
+    def _obey(self, orders: Orders) -> list[Dispatched]:
+        sent = [self._dispatch(order) for order in orders or ()]
+        return [order for order in sent if order is not None]
+
+    def _dispatch(self, order: Order) -> Dispatched | None:
+        check_order(order, None if isinstance(order, SetTimer) else self._status(order.client))
+        self.number += 1
+        if isinstance(order, SetTimer):
+            heapq.heappush(self.timers, (max(order.at, self.now), self.number, order.key))
+            return None
+        flight = self.flights.get(order.client)
+        if isinstance(order, Train):
+            check_upload(order, self.schema.trained(order.mask, order.trainable))
+            member = self.members[order.client]
+            self.flights[order.client] = Flight(self.number, order, member.tasks, self.now)
+            self._become(order.client, Status.TRAINING)
+            member.tasks += 1
+            return Dispatched(self.number, order, member.tasks - 1, 0)
+        if flight is not None:
+            if isinstance(order, Send):
+                flight.sends.append((self.number, order))
+            else:
+                flight.reported = self.number
+        return Dispatched(self.number, order, 0, 0 if flight is None else flight.number)
+
+    def _status(self, client: int) -> Status | None:
+        return Status(self.members[client].status) if client in self.members else None
+
+    # Questions.
+
+    def is_member(self, client: int) -> bool:
+        return client in self.members and self.members[client].status != Status.AWAY
+
+    def open_task(self, client: int) -> int:
+        """Number of the client's open task; 0 if it has none."""
+        return self.flights[client].number if client in self.flights else 0
+
+    def task_again(self, client: int) -> list[Dispatched]:
+        """A client's open task, and what was sent after it."""
+        flight = self.flights[client]
+        return [Dispatched(flight.number, flight.order, flight.count, 0), *self.missed(client, flight.number)]
+
+    def missed(self, client: int, heeded: int) -> list[Dispatched]:
+        """What belongs to a client's open task and came after the last order that it heeded."""
+        flight = self.flights[client]
+        orders = [Dispatched(number, send, 0, flight.number) for number, send in flight.sends if number > heeded]
+        if flight.reported > heeded:
+            orders.append(Dispatched(flight.reported, Report(client), 0, flight.number))
+        return orders
+
+    def next_timer(self) -> float | None:
+        return self.timers[0][0] if self.timers else None
+
+    def digest(self) -> str:
+        """Equal digests mean bit-identical state."""
+        return digest(self.save_state())
+
+    # State.
+
+    _state = ("now", "number", "updates", "members", "flights", "timers")
+
+    def save_state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._state} | {"strategy": self.strategy.save_state()}
+
+    def load_state(self, saved: dict[str, Any]) -> None:
+        for name in self._state:
+            setattr(self, name, saved[name])
+        self.strategy.load_state(saved["strategy"])

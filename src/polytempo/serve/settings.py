@@ -1,0 +1,74 @@
+"""What decides a service, as validated data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from polytempo.core.errors import UserError
+from polytempo.core.registry import unknown
+from polytempo.core.validation import refusal
+from polytempo.core.vectors import Schema
+from polytempo.learn.flat import initial_vector, read_vector
+from polytempo.learn.models import Inputs, first_model
+from polytempo.strategies.method import Method
+from polytempo.world.data import load_dataset
+
+
+class ServiceSettings(Method):
+    """A method as a service. The first model is that of ``model`` for data like ``data``, or what ``init`` holds."""
+
+    model: str = Field("mlp", description="name of a model, or the import path of your own")
+    data: str = Field("digits", description="data like the clients': decides the model's inputs and classes")
+    data_dir: Path | None = Field(None, description="where data sets lie")
+    init: Path | None = Field(None, description="first model: named tensors (.safetensors), or a flat float32 .npy")
+    norm_bound: float = Field(
+        10.0, gt=0, description="how far an update may lead, in multiples of its start's norm (at least 1)"
+    )
+    patience: float = Field(60.0, gt=0, description="seconds that a client may be away before it counts as gone")
+
+    def lasting(self) -> dict[str, Any]:
+        """Those that cannot change while the service lives, as plain JSON data."""
+        said: dict[str, Any] = json.loads(self.model_dump_json(exclude={"data_dir", "init", "norm_bound", "patience"}))
+        return said
+
+    def first_model(self) -> tuple[Schema, Tensor]:
+        """Names and shapes, and the weights."""
+        if self.init is not None and self.init.suffix == ".safetensors":
+            return _read_tensors(self.init)
+        dataset = load_dataset(self.data, self.data_dir)
+        inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
+        module = first_model(self.model, inputs, self.seed)
+        schema = Schema.of(module)
+        return schema, initial_vector(module) if self.init is None else read_vector(self.init, schema.size)
+
+
+def make_settings(**given: Any) -> ServiceSettings:
+    """Settings from keyword arguments; a wrong name or value is an error in plain words."""
+    for name in given:
+        if name not in ServiceSettings.model_fields:
+            raise UserError(unknown("setting", name, ServiceSettings.model_fields))
+    try:
+        return ServiceSettings(**given)
+    except ValidationError as error:
+        raise refusal(error, "Service") from None
+
+
+def _read_tensors(path: Path) -> tuple[Schema, Tensor]:
+    try:
+        tensors = {name: tensor for name, tensor in load_file(path).items() if tensor.is_floating_point()}
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"Initial model {path} cannot be read as safetensors: {error}.") from None
+    if not tensors:
+        raise UserError(f"Initial model {path} holds no float tensors.")
+    # A file does not say which of its tensors are buffers; all count as parameters.
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors.values())
+    schema = Schema(tuple(tensors), shapes, sum(tensor.numel() for tensor in tensors.values()))
+    vector = schema.flatten(tensors)
+    if not vector.isfinite().all():
+        raise UserError(f"Initial model {path} holds NaN or Inf.")
+    return schema, vector

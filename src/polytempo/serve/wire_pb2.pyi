@@ -1,0 +1,189 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Frame(_message.Message):
+    __slots__ = ("head", "data")
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    head: Head
+    data: bytes
+    def __init__(self, head: _Optional[_Union[Head, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Head(_message.Message):
+    __slots__ = ("size", "request", "answers", "hello", "ready", "push", "pull", "leave", "welcome", "accepted", "refusal", "task", "model", "report")
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    PUSH_FIELD_NUMBER: _ClassVar[int]
+    PULL_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    request: int
+    answers: int
+    hello: Hello
+    ready: Ready
+    push: Push
+    pull: Pull
+    leave: Leave
+    welcome: Welcome
+    accepted: Accepted
+    refusal: Refusal
+    task: Task
+    model: Model
+    report: Report
+    def __init__(self, size: _Optional[int] = ..., request: _Optional[int] = ..., answers: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., pull: _Optional[_Union[Pull, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., model: _Optional[_Union[Model, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("task", "heeded")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    HEEDED_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    heeded: int
+    def __init__(self, task: _Optional[int] = ..., heeded: _Optional[int] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Push(_message.Message):
+    __slots__ = ("task", "base", "samples", "steps", "chosen", "answers", "ready")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    CHOSEN_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    base: int
+    samples: int
+    steps: int
+    chosen: int
+    answers: str
+    ready: bool
+    def __init__(self, task: _Optional[int] = ..., base: _Optional[int] = ..., samples: _Optional[int] = ..., steps: _Optional[int] = ..., chosen: _Optional[int] = ..., answers: _Optional[str] = ..., ready: _Optional[bool] = ...) -> None: ...
+
+class Pull(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("client", "names", "shapes", "parameters", "seed", "task")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    SHAPES_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    client: int
+    names: _containers.RepeatedScalarFieldContainer[str]
+    shapes: _containers.RepeatedCompositeFieldContainer[Shape]
+    parameters: int
+    seed: int
+    task: int
+    def __init__(self, client: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., parameters: _Optional[int] = ..., seed: _Optional[int] = ..., task: _Optional[int] = ...) -> None: ...
+
+class Shape(_message.Message):
+    __slots__ = ("sizes",)
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Accepted(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("reason", "again")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    again: bool
+    def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ...) -> None: ...
+
+class Task(_message.Message):
+    __slots__ = ("number", "version", "count", "work", "objective", "candidate_versions", "candidate_use", "questions", "trainable")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_USE_FIELD_NUMBER: _ClassVar[int]
+    QUESTIONS_FIELD_NUMBER: _ClassVar[int]
+    TRAINABLE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    version: int
+    count: int
+    work: Work
+    objective: Objective
+    candidate_versions: _containers.RepeatedScalarFieldContainer[int]
+    candidate_use: str
+    questions: _containers.RepeatedScalarFieldContainer[str]
+    trainable: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, number: _Optional[int] = ..., version: _Optional[int] = ..., count: _Optional[int] = ..., work: _Optional[_Union[Work, _Mapping]] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., candidate_versions: _Optional[_Iterable[int]] = ..., candidate_use: _Optional[str] = ..., questions: _Optional[_Iterable[str]] = ..., trainable: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Work(_message.Message):
+    __slots__ = ("steps", "epochs", "batch_size", "optimizer", "lr", "momentum", "weight_decay")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    LR_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    epochs: int
+    batch_size: int
+    optimizer: str
+    lr: float
+    momentum: float
+    weight_decay: float
+    def __init__(self, steps: _Optional[int] = ..., epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., optimizer: _Optional[str] = ..., lr: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ...) -> None: ...
+
+class Objective(_message.Message):
+    __slots__ = ("proximal", "cosine", "l2")
+    PROXIMAL_FIELD_NUMBER: _ClassVar[int]
+    COSINE_FIELD_NUMBER: _ClassVar[int]
+    L2_FIELD_NUMBER: _ClassVar[int]
+    proximal: float
+    cosine: float
+    l2: float
+    def __init__(self, proximal: _Optional[float] = ..., cosine: _Optional[float] = ..., l2: _Optional[float] = ...) -> None: ...
+
+class Model(_message.Message):
+    __slots__ = ("number", "version", "task", "rebase")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    REBASE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    version: int
+    task: int
+    rebase: bool
+    def __init__(self, number: _Optional[int] = ..., version: _Optional[int] = ..., task: _Optional[int] = ..., rebase: _Optional[bool] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("number", "task")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    task: int
+    def __init__(self, number: _Optional[int] = ..., task: _Optional[int] = ...) -> None: ...
