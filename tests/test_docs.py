@@ -12,6 +12,7 @@ from polytempo import simulate
 from polytempo.cli import main as cli
 from polytempo.core.registry import from_import_path
 from polytempo.learn.questions import questions
+from serving import running
 
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/writing-a-method.md").read_text(), re.DOTALL)
@@ -54,12 +55,34 @@ def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
 
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    example, _ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(example, {})
     assert (tmp_path / "fedasync.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("name", ["run", "compare", "report", "list", "bench"])
+@pytest.mark.parametrize(("page", "block"), [("README.md", 1), ("docs/serving.md", 0)])
+def test_the_clients_of_the_docs_push_to_a_server(tmp_path, page, block):
+    example = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[block]
+    assert len([line for line in example.splitlines() if line.strip()]) <= 5
+    pushed = []
+
+    def train(tensors):
+        pushed.append(tensors)
+        if len(pushed) > 3:
+            raise KeyboardInterrupt
+        return {name: array + 1 for name, array in tensors.items()}
+
+    with running(tmp_path) as server:
+        here = re.sub(r"Client\(.*?\) as", "connect() as", example).replace("from polytempo import Client\n", "")
+        names = {"connect": lambda: server.client(0), "train": train, "number_of_samples": 10}
+        with pytest.raises(KeyboardInterrupt):
+            exec(here, names)
+        assert server.host.service.members[0].updates == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "compare", "report", "list", "bench", "serve", "join", "status", "replay", "certs", "tokens"]
+)
 def test_every_option_is_in_the_docs(name):
     text = (ROOT / "docs/command-line.md").read_text()
     command = get_command(cli.app).commands[name]

@@ -15,15 +15,18 @@ from rich.console import Console
 
 from polytempo.api import simulate_experiment
 from polytempo.bench import benches, run_bench
+from polytempo.cli.access import certs, tokens
 from polytempo.cli.comparing import comparison, find_runs
+from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing
-from polytempo.cli.options import parse_assignments, with_experiment_options
+from polytempo.cli.options import Json, Set, parse_assignments, with_options
 from polytempo.cli.progress import progress_bar
+from polytempo.cli.serving import join, serve
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.report.page import write_report
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
-from polytempo.sim.experiment import make_experiment, read_experiment
+from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
 from polytempo.world.data.download import get_dataset
 
 app = typer.Typer(
@@ -31,14 +34,13 @@ app = typer.Typer(
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Asynchronous, personalised federated learning on a virtual clock.",
+    help="Asynchronous, personalised federated learning, simulated on a virtual clock or served to real clients.",
 )
 data_app = typer.Typer(no_args_is_help=True, help="Data sets.")
 app.add_typer(data_app, name="data")
 
-Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the strategy")]
-Out = Annotated[Path | None, typer.Option(help="directory for what the run leaves [default: runs/TIME-NAME]")]
-Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
+Out = Annotated[Path | None, typer.Option(help="directory for what the run leaves (default runs/TIME-NAME)")]
+
 Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no table")]
 
 
@@ -63,7 +65,7 @@ def options(
 
 
 @app.command()
-@with_experiment_options
+@with_options(Experiment)
 def run(
     strategy: Annotated[
         str, typer.Argument(help="a strategy's name, your own as file.py:Class, or an experiment.toml")
@@ -92,7 +94,7 @@ def run(
 
 
 @app.command()
-@with_experiment_options
+@with_options(Experiment)
 def compare(
     strategies: Annotated[list[str], typer.Argument(help="names of strategies")],
     seeds: Annotated[int, typer.Option(min=1, help="runs per strategy, with seeds SEED, SEED + 1, ...")] = 3,
@@ -163,10 +165,14 @@ def bench(
     Console().print(f"Written to {written.parent}", soft_wrap=True)
 
 
+for command in (serve, join, status, replay, certs, tokens):
+    app.command()(command)
+
+
 @data_app.command("get")
 def data_get(
     name: Annotated[str, typer.Argument(help="name of a data set")],
-    mirror: Annotated[str | None, typer.Option(help="where to download from [default: $POLYTEMPO_MIRROR]")] = None,
+    mirror: Annotated[str | None, typer.Option(help="where to download from (default $POLYTEMPO_MIRROR)")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where to put it")] = None,
 ) -> None:
     """Download a data set from a mirror and check it."""

@@ -1,49 +1,68 @@
-"""The options that ``run`` and ``compare`` share, made from the fields of Experiment."""
+"""Options made from the fields of a settings class, such as Experiment for ``run`` and ``compare``."""
 
 import functools
 import inspect
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from pydantic import BaseModel
 
 from polytempo.core.errors import UserError
-from polytempo.sim.experiment import Experiment
 
 NOT_OPTIONS = ("strategy", "parameters", "drift")
 
+Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
+Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the strategy")]
 
-def with_experiment_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command every setting of an experiment as an option. The command gets those that were used as a dict
+
+def with_options(settings_class: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every field of a settings class as an option. The command gets those that were used as a dict
     ``settings``."""
-
-    @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
-        settings = {name: given.pop(name) for name in names}
-        command(**given, settings={name: value for name, value in settings.items() if value is not None})
-
-    own = inspect.signature(command).parameters
-    names = [name for name in Experiment.model_fields if name not in NOT_OPTIONS]
+    names = [name for name in settings_class.model_fields if name not in NOT_OPTIONS]
     shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name))
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(settings_class, name))
         for name in names
     ]
-    kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, p in own.items() if name != "settings"]
-    wrapped.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in [*kept, *shared]}
-    return wrapped
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> None:
+            settings = {name: given.pop(name) for name in names}
+            command(**given, settings={name: value for name, value in settings.items() if value is not None})
+
+        own = inspect.signature(command).parameters
+        kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, p in own.items() if name != "settings"]
+        wrapped.__signature__ = inspect.Signature([*kept, *shared])  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {p.name: p.annotation for p in [*kept, *shared]}
+        return wrapped
+
+    return decorate
 
 
-def _option(name: str) -> Any:
-    field = Experiment.model_fields[name]
+def _option(settings_class: type[BaseModel], name: str) -> Any:
+    field = settings_class.model_fields[name]
     types = set(get_args(field.annotation)) or {field.annotation}
     kind = next((t for t in (str, Path, float, int) if t in types), str)
     text = field.description or ""
     if field.default is not None:
-        text += f" [default: {field.default}]"
-    return Annotated[kind | None, typer.Option("--" + name.replace("_", "-"), help=text, show_default=False)]
+        text += f" (default {field.default})"  # brackets would be markup
+    option = "--" + name.replace("_", "-")
+    if {str, float} <= types:
+        parsed = typer.Option(option, help=text, show_default=False, parser=_number_or_text, metavar="NUMBER|TEXT")
+        return Annotated[Any, parsed]
+    return Annotated[kind | None, typer.Option(option, help=text, show_default=False)]
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text
 
 
 def parse_assignments(pairs: list[str]) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from polytempo.core.orders import Objective, Send, Train, Work
+from polytempo.core.registry import from_import_path
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
 from polytempo.core.vectors import Schema
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
+from polytempo.learn.models import Inputs, first_model
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.scoring import Metric, Scorer, correct
@@ -146,6 +148,24 @@ class _Heard:
         if sends:
             self.last = sends[-1]
         return [Refresh(done, send.weights, send.rebase) for send in sends]
+
+
+def make_learner(
+    model: str,
+    inputs: Inputs,
+    seed: int,
+    engine: str = "auto",
+    loss: str | None = None,
+    metric: str | None = None,
+    probe: tuple[np.ndarray, np.ndarray] | None = None,
+) -> tuple[Learner, Tensor]:
+    """A learner for a model by name and, where they are not the usual, loss and metric by import path; and the weights
+    that the model begins with."""
+    module = first_model(model, inputs, seed)
+    loss_of = F.cross_entropy if loss is None else from_import_path(loss, "loss")
+    metric_of = correct if metric is None else from_import_path(metric, "metric")
+    samples = None if probe is None else (torch.from_numpy(probe[0]), torch.from_numpy(probe[1]))
+    return Learner(module, engine, loss_of, metric_of, samples), initial_vector(module)
 
 
 def _plain(answer: Any) -> Any:

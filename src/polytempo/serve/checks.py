@@ -18,6 +18,8 @@ from polytempo.serve.wire_pb2 import Push
 
 LARGEST_COUNT = 2**40
 ANSWER_BYTES = 64 << 20
+DEEPEST_ANSWER = 32
+"""Levels of nesting; what is nested deeper could not be written to the journal, or not be read back."""
 
 
 class Refused(Exception):  # noqa: N818
@@ -93,10 +95,11 @@ def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Tensor:
 
 
 def _check_numbers(weights: Tensor, start: Tensor, norm_bound: float) -> None:
-    # A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a temporary.
-    if not math.isfinite(float(weights.sum())) and not bool(torch.isfinite(weights).all()):
-        raise Refused("the update holds NaN or Inf")
     moved = float(torch.dist(weights, start))
+    if moved <= norm_bound:  # NaN and Inf are not; this way almost all pass in one pass over the numbers
+        return
+    if not torch.isfinite(weights).all():
+        raise Refused("the update holds NaN or Inf")
     bound = norm_bound * max(float(start.norm()), 1.0)
     if not moved <= bound:
         raise Refused(f"the update leads {moved:.4g} away from its start; expected at most {bound:.4g}")
@@ -105,18 +108,19 @@ def _check_numbers(weights: Tensor, start: Tensor, norm_bound: float) -> None:
 def _answers(text: str, tensors: list[Tensor]) -> dict[str, Any]:
     try:
         answers = unpack(text, tensors, plain=True) if text else {}
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
         raise Refused("the answers cannot be read") from None
     if type(answers) is not dict or not all(type(name) is str for name in answers):
         raise Refused("the answers are no table of names")
-    if not _finite(answers):
-        raise Refused("an answer holds NaN or Inf")
+    _check_answer(answers)
     return answers
 
 
-def _finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(map(_finite, value.values()))
-    return all(map(_finite, value)) if isinstance(value, list | tuple | deque) else True
+def _check_answer(value: Any, depth: int = 0) -> None:
+    if depth > DEEPEST_ANSWER:
+        raise Refused(f"an answer is nested more than {DEEPEST_ANSWER} levels deep")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Refused("an answer holds NaN or Inf")
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    for part in parts if isinstance(parts, list | tuple | deque) else ():
+        _check_answer(part, depth + 1)

@@ -21,7 +21,7 @@ from polytempo.serve.certs import client_credentials
 from polytempo.serve.connection import Connection, RefusedError
 from polytempo.serve.logs import log
 from polytempo.serve.server import check_loopback
-from polytempo.serve.wire import as_written, entries_of, entry_of, floats, make_body, read_body
+from polytempo.serve.wire import WireError, as_written, entries_of, entry_of, floats, make_body, read_body
 
 REFUSALS_IN_A_ROW = 5
 
@@ -103,6 +103,16 @@ class Client:
         )
         self._connection.open()
 
+    def wait_for_welcome(self, timeout: float | None = None) -> tuple[int, Schema, int]:
+        """Which client this is, what the server's model looks like, and its seed, as soon as it has said so."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.schema or self._connection.failure, timeout):
+                raise TimeoutError(f"{self._connection.address} has not answered within {timeout} s")
+            if self.number is None or self.schema is None:
+                assert self._connection.failure is not None
+                raise self._connection.failure
+            return self.number, self.schema, self.seed
+
     def pull(self, timeout: float | None = None) -> Model:
         """The model that this client would be served now, without training."""
         head, body = self._connection.ask(pb.Head(pull=pb.Pull()), timeout=timeout)
@@ -138,7 +148,10 @@ class Client:
         text, extra = pack(dict(answers or {}))
         arrays = [np.asarray(array, np.float32) for array in tensors.values()] + [tensor.numpy() for tensor in extra]
         names = [*tensors, *(f"answer/{i}" for i in range(len(extra)))]
-        entries = tuple(entry_of(name, array) for name, array in zip(names, arrays, strict=True))
+        try:
+            entries = tuple(entry_of(name, array) for name, array in zip(names, arrays, strict=True))
+        except WireError as error:
+            raise UserError(f"The update cannot be sent: {error}.") from None
         said = pb.Push(
             task=task.number,
             base=task.base,
@@ -164,6 +177,8 @@ class Client:
         while updates is None or done < updates:
             task = self.task()
             tensors, samples, *more = train(task)
+            if task.withdrawn:
+                continue
             arguments = {"ready": updates is None or done + 1 < updates, **(more[0] if more else {})}
             try:
                 self.push(task, tensors, samples=samples, **arguments)
@@ -175,9 +190,9 @@ class Client:
                     raise
                 self._begin_anew()
 
-    def leave(self) -> None:
+    def leave(self, timeout: float | None = None) -> None:
         """Say goodbye: the server counts this client out at once."""
-        self._connection.ask(pb.Head(leave=pb.Leave()))
+        self._connection.ask(pb.Head(leave=pb.Leave()), timeout=timeout)
         self.close()
 
     def close(self) -> None:
@@ -231,6 +246,7 @@ class Client:
         self._sessions += 1
         if self._task is not None and self._task.number != said.task:
             self._task.withdrawn = True
+            self._task = None
 
     def _refresh(self, model: Model, task: int) -> None:
         if self._task is not None and task == self._task.number:

@@ -15,7 +15,7 @@ import grpc
 
 from polytempo.core.errors import UserError
 from polytempo.serve.logs import log
-from polytempo.serve.wire import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
+from polytempo.serve.wire import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, WireError, frames
 from polytempo.serve.wire_pb2 import Frame, Head, Hello
 
 LARGEST_MESSAGE = 1 << 40
@@ -100,10 +100,15 @@ class Connection:
         """There is no hope: everybody who waits is told."""
         with self._lock:
             self.failure = self.failure or failure
-            waiting = list(self._pending.values())
-        for request in waiting:
-            request.answer.set_exception(failure)
+        self._give_up(failure)
         self._failed()
+
+    def _give_up(self, reason: UserError) -> None:
+        with self._lock:
+            waiting = list(self._pending.values())
+            self._pending.clear()
+        for request in waiting:
+            request.answer.set_exception(reason)
 
     # The thread.
 
@@ -119,6 +124,9 @@ class Connection:
                 if hopeless(error):
                     self._fail(UserError(f"{self.address} cannot be joined: {reason}."))
                     return
+            except WireError as error:
+                self._fail(UserError(f"{self.address} sends what this version does not understand: {error}."))
+                return
             finally:
                 with self._lock:
                     self._outbox = None
@@ -128,7 +136,7 @@ class Connection:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _session(self) -> Iterator[bool]:
-        """One connection, from hello to its end. Yields when it is open."""
+        """One connection, from hello to its end. Yields when a request has got its answer."""
         outbox: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         hello = Head(request=next(self._numbers), hello=self._hello())
         outbox.put(_Request(hello, ()))
@@ -147,12 +155,14 @@ class Connection:
                     if head.HasField("refusal") and head.refusal.again:
                         log("told to try again", level=logging.WARNING, reason=head.refusal.reason)
                         return
+                    if head.HasField("refusal") and not head.answers:
+                        self._give_up(RefusedError(head.refusal.reason))  # it cannot tell which request it was
                     self._take(head, body)
                     if head.answers == hello.request:
                         self._open(outbox)
-                        yield True
                     elif head.answers:
                         self._resolve(head, body)
+                        yield True
             finally:
                 outbox.put(None)
 
@@ -175,12 +185,10 @@ class Connection:
 
 
 def hopeless(error: Any) -> bool:
-    """Would trying again lead to the same error?"""
-    return (
-        error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
-        or "CERTIFICATE_VERIFY_FAILED" in str(error.details())
-        or "WRONG_VERSION_NUMBER" in str(error.details())
-    )
+    """Would trying again lead to the same error? A wrong certificate, host name or protocol has no code of its own."""
+    signs = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "Hostname Verification")
+    codes = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
+    return error.code() in codes or any(sign in str(error.details()) for sign in signs)
 
 
 def _frames(outbox: "queue.SimpleQueue[_Request | None]") -> Iterator[Frame]:

@@ -23,12 +23,15 @@ from polytempo.serve.messages import Message, order_message
 from polytempo.serve.opening import Opened
 from polytempo.serve.recovery import recover
 from polytempo.serve.service import Dispatched
+from polytempo.serve.status import WRITTEN_EVERY, StatusFile
 from polytempo.serve.wire_pb2 import Head
 
 GROUP = 256
 """Requests that are journalled with one sync, at most."""
 SNAPSHOT_EVENTS = 10_000
 SNAPSHOT_BYTES = 256 << 20
+JOURNAL_RETRY = 1.0
+"""Seconds until something due is tried again when the journal could not be written."""
 
 
 class Session(Protocol):
@@ -93,6 +96,8 @@ class Host:
         self.sessions: dict[int, Session] = {}
         self._absent = self._everybody_absent()
         self.refusals: Counter[str] = Counter()
+        self._journal_failed = False
+        self._status = StatusFile(self.journal.directory)
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="polytempo-host")
 
@@ -128,6 +133,7 @@ class Host:
             for session in self.sessions.values():
                 session.end()
             self._flush()
+            self._status.write(self.service, self.sessions, self.journal, self.refusals, stopping=True)
             self.journal.close()
 
     def _next_group(self) -> list[Request]:
@@ -146,9 +152,10 @@ class Host:
     def _one(request: Request | None) -> list[Request]:
         return [] if request is None else [request]
 
-    def _seconds_to_next(self) -> float | None:
+    def _seconds_to_next(self) -> float:
         due = [*self._absent.values(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
-        return max(min(due) - self.clock(), 0.0) if due else None
+        soonest = JOURNAL_RETRY if self._journal_failed else 0.0
+        return min([WRITTEN_EVERY, *(max(at - self.clock(), soonest) for at in due)])
 
     def handle(self, requests: list[Request]) -> None:
         """Deal with requests, then with what is due."""
@@ -157,6 +164,7 @@ class Host:
         self._fire_timers()
         self._send_away()
         self._flush()
+        self._status.write(self.service, self.sessions, self.journal, self.refusals)
         if self.journal.unsaved_events >= SNAPSHOT_EVENTS or self.journal.unsaved_bytes >= max(
             SNAPSHOT_BYTES, 2 * self.journal.snapshot_bytes()
         ):
@@ -187,7 +195,9 @@ class Host:
         """Make the events safe. If that fails nothing has happened, and whoever asked is told to try again."""
         try:
             self.journal.append(events)
+            self._journal_failed = False
         except JournalError as error:
+            self._journal_failed = True
             log("journal failed", level=logging.ERROR, reason=str(error))
             self.refusals["journal"] += len(requests)
             for request in requests:
@@ -356,7 +366,7 @@ class Host:
             self._send_all(self.service.apply(event))
 
     def _everybody_absent(self) -> dict[int, float]:
-        deadline = self.service.now + self._patience
+        deadline = self.clock() + self._patience
         return {client: deadline for client in self.service.members if self.service.is_member(client)}
 
     def _snapshot(self) -> None:

@@ -14,36 +14,28 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 from safetensors import SafetensorError
 
-from polytempo.core.errors import UserError
 from polytempo.core.files import sync_directory
 from polytempo.core.state import load, save
 from polytempo.core.vectors import Schema
+from polytempo.serve.database import DATABASE, DamagedError, JournalError, connect, reading, transaction, unwritable
 from polytempo.serve.events import Event
 from polytempo.serve.rows import packed, unpacked
 from polytempo.serve.wire import Buffer
 
-DATABASE = "journal.sqlite"
+__all__ = ["DamagedError", "Journal", "JournalError"]
+
 SEGMENT_BYTES = 64 << 20
 KEPT_SNAPSHOTS = 2
-
-_TABLES = """
-CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS events (
-    number INTEGER PRIMARY KEY, at REAL NOT NULL, wall REAL NOT NULL, kind TEXT NOT NULL, client INTEGER NOT NULL,
-    detail TEXT NOT NULL, segment INTEGER, begins INTEGER, size INTEGER, crc INTEGER, void TEXT);
-CREATE TABLE IF NOT EXISTS snapshots (number INTEGER PRIMARY KEY, size INTEGER NOT NULL, crc INTEGER NOT NULL);
-"""
-
-
-class JournalError(UserError):
-    """The journal cannot be written or read; nothing that was not safe has been acknowledged."""
+MOST_BUFFERS = 1024
+"""That the system writes with one call; answers may bring more."""
 
 
 @dataclass
@@ -62,11 +54,11 @@ class Journal:
         self.directory = directory
         self._lock: int | None = None
         self._segment: _Segment | None = None
-        self._database = _connect(directory)
+        self._database = connect(directory)
         self.about: dict[str, Any] = {
             name: json.loads(value) for name, value in self._query("SELECT name, value FROM about")
         }
-        self.last = max(self._query("SELECT max(number) FROM events")[0][0] or 0, self.newest_snapshot() or 0)
+        self.last = 0
         """Number of the last event."""
         self.unsaved_events = 0
         """Since the last snapshot, ..."""
@@ -74,6 +66,7 @@ class Journal:
         """... with their bodies."""
         self.bytes = 0
         """Bodies written since the journal was opened."""
+        self._find_end()
 
     # Opening.
 
@@ -83,16 +76,29 @@ class Journal:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(directory, error) from None
+            raise unwritable(directory, error) from None
         journal = cls(directory)
-        journal.lock()
-        journal.describe(about)
-        journal.snapshot(state)
+        try:
+            journal.lock()
+            journal.describe(about)
+            journal.snapshot(state)
+            # What the service is now lies in the database itself: damage to the write-ahead log can only cost events.
+            journal._query("PRAGMA wal_checkpoint(FULL)")
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     @staticmethod
     def exists(directory: Path) -> bool:
-        return (directory / DATABASE).exists()
+        """Is there a journal? One that a crash kept from getting its first snapshot has not begun."""
+        if not (directory / DATABASE).exists():
+            return False
+        journal = Journal(directory)
+        try:
+            return bool(journal.snapshots())
+        finally:
+            journal.close()
 
     def lock(self) -> None:
         """Take the journal for writing."""
@@ -102,8 +108,15 @@ class Journal:
         except BlockingIOError:
             raise JournalError(f"Another server is running on the journal in {self.directory}.") from None
         except OSError as error:
-            raise _unwritable(self.directory, error) from None
+            raise unwritable(self.directory, error) from None
+        self._find_end()  # another server may have written until a moment ago
         self._open_segment()
+
+    def _find_end(self) -> None:
+        newest = self.newest_snapshot() or 0
+        ((last, size),) = self._query("SELECT max(number), sum(size) FROM events WHERE number > ?", newest)
+        self.last = last or newest
+        self.unsaved_events, self.unsaved_bytes = self.last - newest, size or 0
 
     def describe(self, about: dict[str, Any]) -> None:
         """What the service is: kept beside the events, so that a journal can be read on its own."""
@@ -112,7 +125,7 @@ class Journal:
             rows = [(name, json.dumps(value)) for name, value in about.items()]
             self._database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", rows)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         said = self.about["schema"]
         return Schema(tuple(said["names"]), tuple(map(tuple, said["shapes"])), said["parameters"])
@@ -122,52 +135,54 @@ class Journal:
     def append(self, events: Sequence[Event]) -> None:
         """Write the events; they are safe when this returns. If it raises, none of them happened."""
         assert self._segment is not None, "the journal is not locked"
+        if self._segment.end >= SEGMENT_BYTES:
+            self._open_segment()
         segment, began = self._segment, self._segment.end
         rows: list[tuple[Any, ...]] = []
+        batch = self.last + 1
         try:
             for event in events:
                 detail, body = packed(event, self.schema)
-                place: tuple[int | None, ...] = (None, None, None, None)
+                crc = _row_crc(event.at, event.kind, event.client, detail)
+                place: tuple[int | None, ...] = (None, None, None)
                 if body:
-                    crc = 0
                     for part in body:
                         crc = zlib.crc32(part, crc)
-                    size = _write(segment.file, body)
-                    place = (segment.first, segment.end, size, crc)
+                    size = _write(segment.file, segment.end, body)
+                    place = (segment.first, segment.end, size)
                     segment.end += size
-                number = self.last + len(rows) + 1
-                rows.append((number, event.at, time.time(), event.kind, event.client, detail, *place, None))
+                row = (batch + len(rows), batch, event.at, time.time(), event.kind, event.client, detail)
+                rows.append((*row, *place, crc, None))
             if segment.end > began:
                 os.fdatasync(segment.file)
             with self._transaction():
-                self._database.executemany(f"INSERT INTO events VALUES ({','.join('?' * 11)})", rows)
+                self._database.executemany(f"INSERT INTO events VALUES ({','.join('?' * 12)})", rows)
         except (OSError, sqlite3.Error, JournalError) as error:
             segment.end = began
             with suppress(OSError):
                 os.ftruncate(segment.file, began)
-                os.lseek(segment.file, began, os.SEEK_SET)
-            raise _unwritable(self.directory, error) from error
+            raise unwritable(self.directory, error) from error
         self.last += len(rows)
         self.unsaved_events += len(rows)
         self.unsaved_bytes += segment.end - began
         self.bytes += segment.end - began
-        if segment.end >= SEGMENT_BYTES:
-            self._open_segment()
 
     def events(self, after: int, until: int | None = None) -> Iterator[tuple[int, Event]]:
         """The events behind a snapshot, with their numbers. Those that the strategy could not take are left out."""
         schema = self.schema
-        cursor = self._database.execute(
-            "SELECT number, at, kind, client, detail, segment, begins, size, crc FROM events "
-            "WHERE number > ? AND number <= ? AND void IS NULL ORDER BY number",
-            (after, self.last if until is None else until),
-        )
-        with _reading(self.directory):
+        with reading(self.directory):
+            cursor = self._database.execute(
+                "SELECT number, at, kind, client, detail, segment, begins, size, crc FROM events "
+                "WHERE number > ? AND number <= ? AND void IS NULL ORDER BY number",
+                (after, self.last if until is None else until),
+            )
             for number, at, kind, client, detail, segment, begins, size, crc in cursor:
-                body = None if segment is None else self._body(number, segment, begins, size, crc)
+                body = None if segment is None else self._body(number, segment, begins, size)
+                if zlib.crc32(body or b"", _row_crc(at, kind, client, detail)) != crc:
+                    raise DamagedError(self.directory, number, "its checksum is wrong")
                 yield number, unpacked(at, kind, client, detail, body, schema)
 
-    def _body(self, number: int, segment: int, begins: int, size: int, crc: int) -> bytearray:
+    def _body(self, number: int, segment: int, begins: int, size: int) -> bytearray:
         body = bytearray(size)
         try:
             with (self.directory / _segment_name(segment)).open("rb") as file:
@@ -175,8 +190,8 @@ class Journal:
                 whole = file.readinto(body) == size
         except OSError as error:
             raise DamagedError(self.directory, number, error.strerror or str(error)) from None
-        if not whole or zlib.crc32(body) != crc:
-            raise DamagedError(self.directory, number, "its body is cut off" if not whole else "its checksum is wrong")
+        if not whole:
+            raise DamagedError(self.directory, number, "its body is cut off")
         return body
 
     def void(self, number: int, reason: str) -> None:
@@ -184,19 +199,28 @@ class Journal:
         with self._transaction():
             self._database.execute("UPDATE events SET void = ? WHERE number = ?", (reason, number))
 
-    def cut(self, after: int) -> int:
-        """Forget the events after this one; how many they were. Their bodies stay in files that end in ``.lost``."""
-        lost = self._query("SELECT count(*) FROM events WHERE number > ?", after)[0][0]
-        for (segment,) in self._query("SELECT DISTINCT segment FROM events WHERE number > ?", after):
-            if segment is not None and segment > after:
-                path = self.directory / _segment_name(segment)
-                path.rename(path.with_suffix(".lost"))
+    def last_batch(self) -> int:
+        """Number of the first event of those that were written with the last one."""
+        rows = self._query("SELECT batch FROM events ORDER BY number DESC LIMIT 1")
+        return rows[0][0] if rows else self.last + 1
+
+    def replace_tail(self, after: int, event: Event) -> None:
+        """Forget the events after this one, in one step with putting another in their place: whoever starts next sees
+        that something is missing. Their bodies stay in files that end in ``.lost``."""
+        lost = self._query("SELECT DISTINCT segment FROM events WHERE number > ? AND segment > ?", after, after)
+        detail, _ = packed(event, self.schema)
+        crc = _row_crc(event.at, event.kind, event.client, detail)
+        row = (after + 1, after + 1, event.at, time.time(), event.kind, event.client, detail, crc)
         with self._transaction():
             self._database.execute("DELETE FROM events WHERE number > ?", (after,))
             self._database.execute("DELETE FROM snapshots WHERE number > ?", (after,))
-        self.last = after
+            self._database.execute("INSERT INTO events VALUES (?,?,?,?,?,?,?, NULL, NULL, NULL, ?, NULL)", row)
+        for (segment,) in lost:
+            path = self.directory / _segment_name(segment)
+            with suppress(FileNotFoundError):
+                path.rename(path.with_suffix(".lost"))
+        self._find_end()
         self._open_segment()
-        return cast(int, lost)
 
     # Snapshots.
 
@@ -207,11 +231,14 @@ class Journal:
             save(state, path)
             size, crc = path.stat().st_size, _file_crc(path)
         except (OSError, SafetensorError) as error:
-            raise _unwritable(self.directory, error) from error
+            raise unwritable(self.directory, error) from error
         with self._transaction():
             self._database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (self.last, size, crc))
         self.unsaved_events = self.unsaved_bytes = 0
-        self._prune()
+        try:
+            self._prune()
+        except OSError as error:
+            raise unwritable(self.directory, error) from error
 
     def snapshots(self) -> list[int]:
         """Numbers of the events after which the state was kept, oldest first."""
@@ -234,24 +261,27 @@ class Journal:
             return cast("dict[str, Any]", load(path))
         except OSError as error:
             raise DamagedError(self.directory, number, f"{path.name}: {error.strerror}") from None
+        except (SafetensorError, LookupError, TypeError, ValueError) as error:
+            raise DamagedError(self.directory, number, f"{path.name} is not understood: {error!r}") from None
 
     def forget_before_last_snapshot(self) -> None:
         """Keep only the newest snapshot and what came after it."""
         self._prune(kept=1)
 
     def _prune(self, kept: int = KEPT_SNAPSHOTS) -> None:
-        numbers = self.snapshots()
-        for number in numbers[:-kept]:
-            self._snapshot_path(number).unlink(missing_ok=True)
-        oldest = numbers[-kept:][0]
+        numbers = self.snapshots()[-kept:]
         with self._transaction():
-            self._database.execute("DELETE FROM snapshots WHERE number < ?", (oldest,))
-            self._database.execute("DELETE FROM events WHERE number <= ?", (oldest,))
-        used = {segment for (segment,) in self._query("SELECT DISTINCT segment FROM events")}
-        for path in self.directory.glob("updates-*.bodies"):
-            first = int(path.stem.split("-")[1])
-            if first not in used and (self._segment is None or first != self._segment.first):
-                path.unlink()
+            self._database.execute("DELETE FROM snapshots WHERE number < ?", (numbers[0],))
+            self._database.execute("DELETE FROM events WHERE number <= ?", (numbers[0],))
+        segments = self._query("SELECT DISTINCT segment FROM events WHERE segment IS NOT NULL")
+        used = {_segment_name(segment) for (segment,) in segments} | {self._snapshot_path(n).name for n in numbers}
+        if self._segment is not None:
+            used.add(_segment_name(self._segment.first))
+        # By name, so that what a crash left half done goes too.
+        for pattern in ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*"):
+            for path in self.directory.glob(pattern):
+                if path.name not in used:
+                    path.unlink(missing_ok=True)
 
     def _snapshot_path(self, number: int) -> Path:
         return self.directory / f"snapshot-{number:012d}.safetensors"
@@ -269,85 +299,34 @@ class Journal:
 
     def _open_segment(self) -> None:
         """Begin a new file of bodies at the next event; bytes of a crash that no row speaks of go with it."""
-        if self._segment is not None:
-            os.close(self._segment.file)
         first = self.last + 1
         try:
             file = os.open(self.directory / _segment_name(first), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             sync_directory(self.directory)
         except OSError as error:
-            raise _unwritable(self.directory, error) from None
+            raise unwritable(self.directory, error) from None
+        if self._segment is not None:
+            os.close(self._segment.file)
         self._segment = _Segment(first, file)
 
     def _query(self, sql: str, *values: object) -> list[Any]:
-        with _reading(self.directory):
+        with reading(self.directory):
             return self._database.execute(sql, values).fetchall()
 
     def _transaction(self) -> AbstractContextManager[None]:
-        return _transaction(self._database, self.directory)
+        return transaction(self._database, self.directory)
 
 
-class DamagedError(JournalError):
-    """Something in the journal cannot be read."""
-
-    def __init__(self, directory: Path, number: int, why: str) -> None:
-        super().__init__(
-            f"The journal in {directory} is damaged at event {number}: {why}. Nothing was changed. Restore it from a "
-            "backup, or start with --lose-tail to go on from the last good state and lose what came after it."
-        )
-        self.number = number
+def _row_crc(at: float, kind: str, client: int, detail: str) -> int:
+    return zlib.crc32(json.dumps([at + 0.0, kind, client, detail]).encode())
 
 
-@contextmanager
-def _transaction(database: sqlite3.Connection, directory: Path) -> Iterator[None]:
-    try:
-        database.execute("BEGIN IMMEDIATE")
-        yield
-        database.execute("COMMIT")
-    except BaseException as error:
-        with suppress(sqlite3.Error):
-            database.execute("ROLLBACK")
-        if isinstance(error, sqlite3.Error):
-            raise _unwritable(directory, error) from error
-        raise
-
-
-@contextmanager
-def _reading(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, ValueError) as error:
-        raise JournalError(
-            f"The journal in {directory} cannot be read: {error}. Nothing was changed. Restore it from a backup."
-        ) from error
-
-
-def _connect(directory: Path) -> sqlite3.Connection:
-    with _reading(directory):
-        try:
-            database = sqlite3.connect(directory / DATABASE, isolation_level=None, check_same_thread=False)
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
-            database.executescript(_TABLES)
-            return database
-        except sqlite3.OperationalError as error:
-            raise _unwritable(directory, error) from None
-
-
-def _unwritable(directory: Path, error: BaseException) -> JournalError:
-    if isinstance(error, JournalError):
-        return error
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return JournalError(f"The journal in {directory} cannot be written: {why}. Nothing unsafe was acknowledged.")
-
-
-def _write(file: int, buffers: Sequence[Buffer]) -> int:
-    written = 0
-    for buffer in buffers:
-        rest = memoryview(buffer)
-        while len(rest):
-            n = os.write(file, rest)
-            written, rest = written + n, rest[n:]
+def _write(file: int, begins: int, buffers: Sequence[Buffer]) -> int:
+    size = sum(len(buffer) for buffer in buffers)
+    written = os.pwritev(file, buffers[:MOST_BUFFERS], begins)
+    while written < size:  # more than one call takes
+        rest = memoryview(b"".join(buffers))[written:]
+        written += os.pwrite(file, rest, begins + written)
     return written
 
 

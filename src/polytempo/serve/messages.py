@@ -1,10 +1,11 @@
 """The server's messages, made of what the service orders."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from torch import Tensor
 
-from polytempo.core.orders import Report, Send, Train
+from polytempo.core.orders import Report, Send, Train, Work
 from polytempo.core.schedules import rate_at
 from polytempo.core.vectors import Schema
 from polytempo.serve import wire_pb2 as pb
@@ -55,20 +56,27 @@ def _task(number: int, order: Train, count: int) -> pb.Task:
         number=number,
         version=order.version,
         count=count,
-        work=pb.Work(
-            steps=work.steps,
-            epochs=work.epochs,
-            batch_size=work.batch_size,
-            optimizer=work.optimizer,
-            lr=rate_at(work.lr, count),
-            momentum=work.momentum,
-            weight_decay=work.weight_decay,
-        ),
-        objective=pb.Objective(proximal=objective.proximal, cosine=objective.cosine, l2=objective.l2),
+        work=_work(work, rate_at(work.lr, count)),
+        objective=None
+        if objective.plain
+        else pb.Objective(proximal=objective.proximal, cosine=objective.cosine, l2=objective.l2),
         candidate_versions=() if offered is None else offered.versions,
         candidate_use="" if offered is None else offered.use,
         questions=order.questions,
         trainable=order.trainable,
+    )
+
+
+@lru_cache(maxsize=64)
+def _work(work: Work, rate: float) -> pb.Work:
+    return pb.Work(
+        steps=work.steps,
+        epochs=work.epochs,
+        batch_size=work.batch_size,
+        optimizer=work.optimizer,
+        lr=rate,
+        momentum=work.momentum,
+        weight_decay=work.weight_decay,
     )
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 import polytempo
@@ -16,7 +18,7 @@ from polytempo.core.versions import versions
 from polytempo.serve.events import Event
 from polytempo.serve.journal import DamagedError, Journal, JournalError
 from polytempo.serve.logs import log
-from polytempo.serve.recovery import recover
+from polytempo.serve.recovery import newest_snapshot, recover
 from polytempo.serve.service import Service
 from polytempo.serve.settings import ServiceSettings
 from polytempo.strategies.method import Method
@@ -42,13 +44,14 @@ def open_service(
     """Begin a service in a new directory, or continue the one that is there. ``lose_tail`` allows to lose events that
     cannot be replayed: damaged ones, or those that another version of the code wrote after its last snapshot."""
     settings.check()
+    torch.set_num_threads(1)  # replayed sums have the same bits as the server's
     if not Journal.exists(directory):
         return _begin(directory, settings, objects or {})
     journal = Journal(directory)
-    _check_same(journal, settings)
-    journal.lock()
-    begin = beginning(journal, settings, objects)
     try:
+        _check_same(journal, settings)
+        journal.lock()
+        begin = beginning(journal, settings, objects)
         return Opened(journal, _continued(journal, settings, begin, lose_tail), begin)
     except BaseException:
         journal.close()
@@ -92,21 +95,21 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
 
 
 def _continued(journal: Journal, settings: ServiceSettings, begin: Callable[[], Service], lose_tail: bool) -> Service:
-    newest, now = journal.snapshots()[-1], code_versions(settings)
-    lost = 0
+    now = code_versions(settings)
+    until = journal.last
     if journal.about["versions"] != now:
-        lost = _lose_other_versions_tail(journal, newest, now, lose_tail)
+        until = _end_for_other_version(journal, now, lose_tail)
     try:
-        service = recover(journal, begin)
+        service = recover(journal, begin, until)
     except DamagedError as error:
         if not lose_tail:
             raise
-        lost = journal.cut(error.number - 1)
-        service = recover(journal, begin)
-    if lost:
-        log("events lost", count=lost)
+        until = error.number - 1
+        service = recover(journal, begin, until)
+    if until < journal.last:
+        log("events lost", count=journal.last - until)
         event = Event("renumbered", service.now, number=service.number + RENUMBERED_BY)
-        journal.append([event])
+        journal.replace_tail(until, event)
         service.apply(event)
     if journal.about["versions"] != now:
         journal.snapshot(service.save_state())
@@ -115,18 +118,18 @@ def _continued(journal: Journal, settings: ServiceSettings, begin: Callable[[], 
     return service
 
 
-def _lose_other_versions_tail(journal: Journal, newest: int, now: dict[str, str], lose_tail: bool) -> int:
+def _end_for_other_version(journal: Journal, now: dict[str, str], lose_tail: bool) -> int:
+    """The last event that this version may go on from: a snapshot's."""
+    newest, _ = newest_snapshot(journal)
     tail = journal.last - newest
-    if not tail:
-        return 0
-    if not lose_tail:
+    if tail and not lose_tail:
         changed = [name for name in now if journal.about["versions"].get(name) != now[name]]
         raise JournalError(
             f"The journal in {journal.directory} was written by another version ({', '.join(changed)} changed), which "
             f"did not stop cleanly: {tail} events after its last snapshot cannot be replayed bit for bit. Start and "
             "stop the old version once, which makes a snapshot; or start with --lose-tail to lose these events."
         )
-    return journal.cut(newest)
+    return newest
 
 
 def _check_same(journal: Journal, settings: ServiceSettings) -> None:
@@ -143,7 +146,7 @@ def _read_initial(journal: Journal) -> Tensor:
     try:
         initial: Tensor = load(journal.directory / INITIAL)["weights"]
         return initial
-    except (OSError, KeyError) as error:
+    except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise JournalError(
             f"{journal.directory / INITIAL} cannot be read: {error}. Restore it from a backup."
         ) from None

@@ -1,45 +1,49 @@
 """From a journal to the state that it stands for: the newest snapshot, and every event after it."""
 
 from collections.abc import Callable
+from typing import Any
 
-from polytempo.serve.journal import DamagedError, Journal
+from polytempo.serve.journal import DamagedError, Journal, JournalError
 from polytempo.serve.logs import log
 from polytempo.serve.service import Service
 
 
 def recover(journal: Journal, begin: Callable[[], Service], until: int | None = None) -> Service:
-    """The state after the last event (or after event ``until``). An event that the strategy cannot take, because the
-    server died before it could be marked as void, is left out: it was never acknowledged."""
-    void: set[int] = set()
+    """The state after the last event (or after event ``until``). An event of the last batch that the strategy cannot
+    take, because the server died before it could be marked as void, is left out: it was never acknowledged. Any other
+    was taken when it happened, so that something else is wrong."""
+    last_batch = journal.last_batch()
+    void: dict[int, str] = {}
     while True:
-        service, after = _from_snapshot(journal, begin, until)
+        after, state = newest_snapshot(journal, until)
+        service = begin()
+        service.load_state(state)
         for number, event in journal.events(after, until):
             if number in void:
                 continue
             try:
                 service.apply(event)
             except Exception as error:
+                if number < last_batch:
+                    why = f"the strategy cannot take it again ({error!r})"
+                    raise DamagedError(journal.directory, number, why) from error
                 log("event left out", number=number, kind=event.kind, client=event.client, reason=repr(error))
-                void.add(number)
+                void[number] = repr(error)
                 break
         else:
-            for number in void:
-                journal.void(number, "the strategy failed")
+            for number, reason in void.items():
+                journal.void(number, reason)
             return service
 
 
-def _from_snapshot(journal: Journal, begin: Callable[[], Service], until: int | None) -> tuple[Service, int]:
-    """The newest snapshot that can be read, in a service of its own, and the event it was taken after."""
-    numbers = [number for number in journal.snapshots() if until is None or number <= until]
-    for number in reversed(numbers):
-        try:
-            state = journal.load_snapshot(number)
-        except DamagedError as error:
-            log("snapshot damaged", number=number, reason=str(error))
-            if number == numbers[0]:
-                raise
-            continue
-        service = begin()
-        service.load_state(state)
-        return service, number
-    raise LookupError(until)
+def newest_snapshot(journal: Journal, until: int | None = None) -> tuple[int, dict[str, Any]]:
+    """The newest snapshot that can be read: the event after which it was taken, and the state."""
+    for number in reversed(journal.snapshots()):
+        if until is None or number <= until:
+            try:
+                return number, journal.load_snapshot(number)
+            except DamagedError as error:
+                log("snapshot damaged", number=number, reason=str(error))
+    raise JournalError(
+        f"No snapshot of the journal in {journal.directory} can be read. Nothing was changed. Restore it from a backup."
+    )

@@ -16,7 +16,7 @@ def packed(event: Event, schema: Schema) -> tuple[str, list[Buffer]]:
     handed = event.handed
     if handed is None:
         return json.dumps({"key": event.key, "number": event.number}), []
-    text, tensors = pack(handed.answers)
+    text, tensors = pack(handed.answers) if handed.answers else ("", [])
     arrays = [tensor.numpy() for tensor in tensors]
     entries = entries_of(schema) + tuple(entry_of(f"answer/{i}", array) for i, array in enumerate(arrays))
     detail = {
@@ -39,7 +39,7 @@ def unpacked(at: float, kind: Any, client: int, detail: str, body: bytearray | N
     weights = floats(memoryview(body)[begins : begins + 4 * schema.size])
     found = read_body(body) if b'"answer/' in body[:begins] else {}
     tensors = [torch.from_numpy(found[f"answer/{i}"]) for i in range(sum(name.startswith("answer/") for name in found))]
-    answers = unpack(said["answers"], tensors)
+    answers = unpack(said["answers"], tensors) if said["answers"] else {}
     handed = Handed(
         said["task"], said["base"], weights, said["samples"], said["steps"], said["chosen"], answers, said["ready"]
     )

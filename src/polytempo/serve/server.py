@@ -52,7 +52,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self.host = make_host(self._flush)
         self._limit = largest_message(self.host.service.schema)
-        self._server = grpc.aio.server(options=CHANNEL_OPTIONS)
+        self._server = grpc.aio.server(options=(*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)))
         session = grpc.stream_stream_rpc_method_handler(self._session, Frame.FromString, Frame.SerializeToString)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Session": session}),))
 
@@ -92,6 +92,10 @@ class Server:
         writing = asyncio.create_task(self._write(session, context))
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            # A message that is being written has to go out: gRPC could not end the call behind half a message.
+            session.end()
+            session.news.set()
+            await asyncio.wait((writing,))
         finally:
             for side in (reading, writing):
                 side.cancel()
@@ -103,6 +107,7 @@ class Server:
         kind, _, token = str(said).partition(" ")
         client = self._roster.client_of(token) if kind == "Bearer" else None
         if client is None:
+            self.host.refusals["token"] += 1
             log("turned away", level=logging.WARNING, peer=context.peer())
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no client has this token")
         assert client is not None  # abort raises
@@ -120,6 +125,7 @@ class Server:
                 if kind not in ("hello", "ready", "push", "pull", "leave"):
                     raise WireError(f"a client sent a message of kind {kind}")
             except WireError as error:
+                self.host.refusals["wire"] += 1
                 log("refused", level=logging.WARNING, client=session.client, kind="wire", reason=str(error))
                 session.send(messages.refusal(str(error)))
                 session.end()

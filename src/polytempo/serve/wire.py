@@ -62,6 +62,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
+@lru_cache(maxsize=64)
 def entries_of(schema: Schema, prefix: str = "", dtype: str = "F32") -> tuple[Entry, ...]:
     """The tensors of one vector of the model's shape."""
     return tuple(Entry(prefix + name, dtype, shape) for name, shape in zip(schema.names, schema.shapes, strict=True))
@@ -95,8 +96,8 @@ def make_body(entries: tuple[Entry, ...], data: Sequence[Tensor | np.ndarray]) -
 
 
 def _memory(part: Tensor | np.ndarray) -> memoryview:
-    array = part.detach().contiguous().numpy() if isinstance(part, Tensor) else np.ascontiguousarray(part)
-    return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+    array = np.ascontiguousarray(part.numpy() if isinstance(part, Tensor) else part)
+    return array.data.cast("B") if array.size else memoryview(b"")
 
 
 def as_written(body: bytearray, entries: tuple[Entry, ...]) -> memoryview | None:
@@ -123,10 +124,10 @@ def read_body(body: Buffer) -> dict[str, np.ndarray]:
             name: np.frombuffer(bytearray(part["data"]), _DTYPES[part["dtype"]]).reshape(part["shape"])
             for name, part in parts
         }
-    except SafetensorError as error:
-        raise WireError(f"the tensors cannot be read as safetensors: {error}") from None
     except KeyError as error:
         raise WireError(f"a tensor has dtype {error.args[0]}; expected one of {', '.join(_DTYPES)}") from None
+    except (SafetensorError, ValueError, OverflowError) as error:  # numpy refuses shapes that safetensors lets pass
+        raise WireError(f"the tensors cannot be read as safetensors: {error}") from None
 
 
 def frames(head: Head, body: Sequence[Buffer] = ()) -> Iterator[Frame]:

@@ -4,14 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
-
 from polytempo.core.errors import UserError
 from polytempo.core.state import load
 from polytempo.core.versions import versions
 from polytempo.sim.experiment import Experiment
-from polytempo.sim.simulator import Simulator
 from polytempo.strategies import make_strategy
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -75,21 +71,6 @@ def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
             "Choose another --out, or delete it."
         )
     return known
-
-
-def write_models(path: Path, simulator: Simulator) -> None:
-    """Every distinct model that is served at the end, its tensors named ``NUMBER.NAME``, and ``client_model``: which
-    number each client gets."""
-    served = [simulator.strategy.model_for(client) for client in range(len(simulator.federation))]
-    distinct = {id(weights): weights for weights in served}
-    numbers = {key: number for number, key in enumerate(distinct)}
-    client_model = [numbers[id(weights)] for weights in served]
-    tensors = {
-        f"{numbers[key]}.{name}": tensor.clone()
-        for key, weights in distinct.items()
-        for name, tensor in simulator.learner.schema.views(weights).items()
-    }
-    save_file(tensors | {"client_model": torch.tensor(client_model)}, path)
 
 
 def write_json(path: Path, value: object) -> None:

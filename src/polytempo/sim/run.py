@@ -13,24 +13,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from safetensors.torch import save_file
 
-from polytempo.core.errors import StrategyError
-from polytempo.core.registry import from_import_path
-from polytempo.core.state import digest, pack, save
-from polytempo.learn.flat import initial_vector, read_vector
-from polytempo.learn.learner import Learner
-from polytempo.learn.models import Inputs, first_model
-from polytempo.learn.scoring import correct
-from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_json, write_models
+from polytempo.core.state import digest, save
+from polytempo.learn.flat import read_vector
+from polytempo.learn.learner import make_learner
+from polytempo.learn.models import Inputs
+from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_json
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.history import History
 from polytempo.sim.simulator import Simulator
-from polytempo.strategies import Strategy
+from polytempo.strategies.served import served_models
 from polytempo.world.data import load_dataset
-from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import clients_in, make_federation
 
@@ -94,7 +89,7 @@ def run_experiment(
     if directory is not None:
         history.flush()
         write_json(directory / "config.json", config)
-        write_models(directory / MODELS, simulator)
+        save_file(served_models(simulator.strategy, range(len(simulator.federation))), directory / MODELS)
         write_json(directory / RESULT, result)  # last but for the checkpoint: what makes a run finished
         (directory / CHECKPOINT).unlink(missing_ok=True)
     return Finished(config, result, history)
@@ -114,33 +109,16 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     )
     devices = make_devices(experiment.devices, len(federation), experiment.seed)
     inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
-    module = first_model(experiment.model, inputs, experiment.seed)
-    loss = F.cross_entropy if experiment.loss is None else from_import_path(experiment.loss, "loss")
-    metric = correct if experiment.metric is None else from_import_path(experiment.metric, "metric")
-    learner = Learner(module, experiment.engine, loss, metric, _probe(federation.dataset))
-    initial = initial_vector(module) if experiment.init is None else read_vector(experiment.init, learner.schema.size)
+    e, probe = experiment, federation.dataset.samples_to_try()
+    learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe)
+    if experiment.init is not None:
+        initial = read_vector(experiment.init, learner.schema.size)
     stop = _stop(experiment, len(federation))
     strategy = experiment.begin(initial, learner.schema, stop.updates, objects)
-    _check_packable(strategy)
     eval_every = experiment.eval_every or len(federation)
     return Simulator(
         strategy, federation, devices, learner, stop, eval_every, experiment.seed, experiment.worker_count(), history
     )
-
-
-def _check_packable(strategy: Strategy) -> None:
-    """Better now than at the first checkpoint."""
-    for name, value in strategy.save_state().items():
-        try:
-            pack(value)
-        except TypeError as error:
-            raise StrategyError(f"the state {name!r} of {type(strategy).__name__} cannot be saved: {error}") from None
-
-
-def _probe(dataset: Dataset) -> tuple[Tensor, Tensor]:
-    """Two samples to try a model on, one of them with the largest label."""
-    rows = np.array([0, int(dataset.y.argmax())])
-    return torch.from_numpy(dataset.x[rows]), torch.from_numpy(dataset.y[rows])
 
 
 def _stop(experiment: Experiment, clients: int) -> Stop:

@@ -6,7 +6,9 @@ from torch import Tensor
 
 from polytempo.core.errors import StrategyError
 from polytempo.core.orders import Order, SetTimer, Train
+from polytempo.core.state import pack
 from polytempo.core.status import Status
+from polytempo.strategies.strategy import Strategy
 
 
 def check_order(order: Order, status: Status | None) -> None:
@@ -27,3 +29,12 @@ def check_upload(order: Train, upload: Tensor | None) -> None:
     """An order has to let something move; ``upload`` are the coordinates that it trains, None for all."""
     if upload is not None and not upload.any():
         raise StrategyError(f"client {order.client} was ordered to train with a mask that lets nothing move")
+
+
+def check_packable(strategy: Strategy) -> None:
+    """Better before the first event than at the first checkpoint."""
+    for name, value in strategy.save_state().items():
+        try:
+            pack(value)
+        except TypeError as error:
+            raise StrategyError(f"the state {name!r} of {type(strategy).__name__} cannot be saved: {error}") from None

@@ -10,6 +10,7 @@ from torch import Tensor
 from polytempo.core.orders import Work
 from polytempo.core.schedules import parse_rate
 from polytempo.core.vectors import Schema
+from polytempo.strategies.contract import check_packable
 from polytempo.strategies.parts.participation import parse_quota
 from polytempo.strategies.strategy import Setting, Strategy, make_strategy
 
@@ -64,4 +65,5 @@ class Method(BaseModel):
         strategy = make_strategy(self.strategy, self.parameters)
         quota = parse_quota(self.participation)
         strategy.begin(Setting(initial, schema, self.work(), quota, self.seed, planned_updates, objects or {}))
+        check_packable(strategy)
         return strategy

@@ -39,5 +39,10 @@ class Dataset:
         if broken:
             raise UserError(f"Data set {self.name!r}: {broken[0]}.")
 
+    def samples_to_try(self) -> tuple[np.ndarray, np.ndarray]:
+        """Two samples to try a model on, one of them with the largest label."""
+        rows = np.array([0, int(self.y.argmax())])
+        return self.x[rows], self.y[rows]
+
     def __len__(self) -> int:
         return len(self.y)

@@ -1,0 +1,90 @@
+"""``polytempo status`` and ``polytempo replay``: what a service's directory tells."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from polytempo.cli.options import Json, Set, parse_assignments
+from polytempo.core.errors import UserError
+from polytempo.serve.replay import replay as replay_journal
+from polytempo.serve.replay import what_if
+from polytempo.serve.running import JOURNAL
+from polytempo.serve.status import read_status
+from polytempo.strategies.served import served_models
+
+
+def status(
+    directory: Annotated[Path, typer.Option("--dir", help="the service's directory")] = Path("federation"),
+    as_json: Json = False,
+) -> None:
+    """Show how a service is doing: clients, versions, staleness, branches, updates per second."""
+    said = read_status(directory / JOURNAL)
+    if as_json:
+        print(json.dumps(said))
+        return
+    console = Console()
+    state = "running" if said["running"] else "not running; this is how it was last seen"
+    console.print(
+        f"{state}: {said['updates']:,} updates, {said['updates_per_second']:.1f}/s, up {said['uptime']:,.0f} s, "
+        f"{said['journal']['events']:,} events, refused {sum(said['refusals'].values()):,}"
+    )
+    versions = ", ".join(f"{name} {version}" for name, version in said["branches"].items())
+    console.print(f"branches: {versions}")
+    table = Table("client", "doing", "connected", "updates", "version", "staleness", "last update", "cluster")
+    for row in said["clients"]:
+        last = "" if row["last_update"] is None else f"{said['uptime'] - row['last_update']:,.0f} s ago"
+        cells = (row["client"], row["doing"], "yes" if row["connected"] else "no", row["updates"])
+        shown = ("" if row[name] is None else row[name] for name in ("version", "staleness"))
+        table.add_row(*map(str, (*cells, *shown, last, row["cluster"])))
+    console.print(table)
+
+
+def replay(
+    directory: Annotated[Path, typer.Argument(metavar="JOURNAL", help="the journal's directory")],
+    until: Annotated[int | None, typer.Option(min=0, help="the state after this event (default: the last)")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="what if: the same arrivals under this strategy, by name or file.py:Class")
+    ] = None,
+    set_: Set = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="write the models that clients are served (.safetensors)")] = None,
+    as_json: Json = False,
+) -> None:
+    """Rebuild a service's state from its journal and print its digest; or try another strategy on the same arrivals."""
+    found = replay_journal(directory, until)
+    rows = [(found.settings.strategy, found)]
+    if strategy is not None:
+        method = found.settings.model_copy(update={"strategy": strategy, "parameters": parse_assignments(set_)})
+        method.check()
+        other = what_if(directory, method, until)
+        rows.append((f"{strategy} (what if)", other))
+    elif set_:
+        raise UserError("--set belongs to --strategy: give both.")
+    if out is not None:
+        service = rows[-1][1].service
+        _write(served_models(service.strategy, sorted(service.members)), out)
+    figures = {name: replayed.figures() for name, replayed in rows}
+    if as_json:
+        print(json.dumps(figures))
+        return
+    table = Table("", *figures)
+    for name in next(iter(figures.values())):
+        table.add_row(name, *(_figure(row[name]) for row in figures.values()))
+    Console().print(table)
+
+
+def _write(models: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file(models, path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"Cannot write {path}: {error}. Choose another --out.") from None
+
+
+def _figure(value: object) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)

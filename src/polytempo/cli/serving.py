@@ -1,0 +1,98 @@
+"""``polytempo serve`` and ``polytempo join``: a strategy on the wall clock, and a client of it."""
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from polytempo.cli.options import Set, parse_assignments, with_options
+from polytempo.core.errors import UserError
+from polytempo.serve.join import JoinSettings, make_join_settings
+from polytempo.serve.join import join as join_service
+from polytempo.serve.logs import log_to
+from polytempo.serve.running import Listening, run_service
+from polytempo.serve.settings import ServiceSettings, make_settings
+
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"], typer.Option(help="what is logged on stderr, as JSON lines")
+]
+
+
+@with_options(ServiceSettings)
+def serve(
+    strategy: Annotated[str, typer.Argument(help="a strategy's name, or your own as file.py:Class")],
+    set_: Set = [],  # noqa: B006
+    directory: Annotated[
+        Path, typer.Option("--dir", help="the service's directory: tokens, certificates, journal")
+    ] = Path("federation"),
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="where clients reach it")] = "127.0.0.1:7733",
+    insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
+    lose_tail: Annotated[
+        bool, typer.Option("--lose-tail", help="go on although events that cannot be replayed are lost")
+    ] = False,
+    log_level: LogLevel = "info",
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Serve one strategy until Ctrl-C or SIGTERM; started again on the same directory, it goes on."""
+    log_to(level=log_level)
+    service = make_settings(strategy=strategy, parameters=parse_assignments(set_), **settings)
+
+    def on_listening(at: Listening) -> None:
+        how = "TLS" if at.secure else "plaintext"
+        since = f"goes on from event {at.event:,}" if at.event else "begins anew"
+        print(f"{strategy} on {at.address} ({how}), {at.parameters:,} parameters: {since}", flush=True)
+
+    run_service(
+        directory,
+        service,
+        _checked(listen),
+        insecure=insecure,
+        lose_tail=lose_tail,
+        on_listening=on_listening,
+    )
+
+
+@with_options(JoinSettings)
+def join(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="where the server listens")],
+    token: Annotated[Path, typer.Option(help="the file with this client's token")],
+    ca: Annotated[Path | None, typer.Option(help="the file with the certificate of the server's CA")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
+    updates: Annotated[int | None, typer.Option(min=1, help="leave after so many updates (default: never)")] = None,
+    log_level: LogLevel = "info",
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Take part in a federation with data of one's own, until Ctrl-C or SIGTERM."""
+    if ca is None and not insecure:
+        raise UserError("Give --ca, the ca.pem of whoever runs the server; or --insecure for plaintext on loopback.")
+    log_to(level=log_level)
+    with _stopped_by_signals():
+        join_service(
+            _checked(address), token, ca, insecure=insecure, settings=make_join_settings(**settings), updates=updates
+        )
+
+
+def _checked(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    if not re.fullmatch(r"\[[0-9a-fA-F:.%\w]+\]|[\w.-]+", host) or not port.isdecimal() or int(port) > 65535:
+        raise UserError(f"{address!r} is no address. Expected HOST:PORT, for example 127.0.0.1:7733 or [::1]:7733.")
+    return address
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """SIGTERM is as good as Ctrl-C, and both are a good end."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("polytempo: stopped.", file=sys.stderr)
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,77 @@
+"""The journal's SQLite database, and what can go wrong with it."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from polytempo.core.errors import UserError
+
+DATABASE = "journal.sqlite"
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS events (
+    number INTEGER PRIMARY KEY, batch INTEGER NOT NULL, at REAL NOT NULL, wall REAL NOT NULL, kind TEXT NOT NULL,
+    client INTEGER NOT NULL, detail TEXT NOT NULL, segment INTEGER, begins INTEGER, size INTEGER, crc INTEGER,
+    void TEXT);
+CREATE TABLE IF NOT EXISTS snapshots (number INTEGER PRIMARY KEY, size INTEGER NOT NULL, crc INTEGER NOT NULL);
+"""
+
+
+class JournalError(UserError):
+    """The journal cannot be written or read; nothing that was not safe has been acknowledged."""
+
+
+class DamagedError(JournalError):
+    """Something in the journal cannot be read."""
+
+    def __init__(self, directory: Path, number: int, why: str) -> None:
+        super().__init__(
+            f"The journal in {directory} is damaged at event {number}: {why}. Nothing was changed. Restore it from a "
+            "backup, or start with --lose-tail to go on from the last good state and lose what came after it."
+        )
+        self.number = number
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection, directory: Path) -> Iterator[None]:
+    try:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+        database.execute("COMMIT")
+    except BaseException as error:
+        with suppress(sqlite3.Error):
+            database.execute("ROLLBACK")
+        if isinstance(error, sqlite3.Error):
+            raise unwritable(directory, error) from error
+        raise
+
+
+@contextmanager
+def reading(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, ValueError) as error:
+        raise JournalError(
+            f"The journal in {directory} cannot be read: {error}. Nothing was changed. Restore it from a backup."
+        ) from error
+
+
+def connect(directory: Path) -> sqlite3.Connection:
+    with reading(directory):
+        try:
+            database = sqlite3.connect(directory / DATABASE, isolation_level=None, check_same_thread=False)
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            database.executescript(_TABLES)
+            return database
+        except sqlite3.OperationalError as error:
+            raise unwritable(directory, error) from None
+
+
+def unwritable(directory: Path, error: BaseException) -> JournalError:
+    if isinstance(error, JournalError):
+        return error
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return JournalError(f"The journal in {directory} cannot be written: {why}. Nothing unsafe was acknowledged.")

@@ -1,0 +1,118 @@
+"""How a service is doing, as a file beside its journal: whoever may read the directory may look."""
+
+import json
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from polytempo.core.branch import Branch
+from polytempo.core.errors import UserError
+from polytempo.core.status import Status
+from polytempo.serve.journal import Journal
+from polytempo.serve.service import Service
+
+FILE = "status.json"
+WRITTEN_EVERY = 1.0
+"""Seconds."""
+RATE_OVER = 10.0
+"""Seconds that updates per second are counted over."""
+
+
+class StatusFile:
+    """Writes the status, at most once a second."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+        self._counts: deque[tuple[float, int]] = deque()
+        self._next = 0.0
+
+    def write(
+        self,
+        service: Service,
+        connected: Collection[int],
+        journal: Journal,
+        refusals: Counter[str],
+        stopping: bool = False,
+    ) -> None:
+        now = time.monotonic()
+        if now < self._next and not stopping:
+            return
+        self._next = now + WRITTEN_EVERY
+        said = {
+            "written": time.time(),
+            "stopped": stopping,
+            "process": os.getpid(),
+            "uptime": service.now,
+            "updates": service.updates,
+            "updates_per_second": self._rate(now, service.updates),
+            "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
+            "clients": _clients(service, connected),
+            "timers": len(service.timers),
+            "refusals": dict(refusals),
+            "journal": {"events": journal.last, "bytes": journal.bytes, "snapshots": journal.snapshots()},
+        }
+        temporary = self._path.with_suffix(".tmp")
+        try:
+            temporary.write_text(json.dumps(said))
+            temporary.replace(self._path)
+        except OSError:
+            pass  # a full disk stops the journal, with an error; the status alone stops nothing
+
+    def _rate(self, now: float, updates: int) -> float:
+        self._counts.append((now, updates))
+        while len(self._counts) > 2 and self._counts[1][0] <= now - RATE_OVER:
+            self._counts.popleft()
+        began, before = self._counts[0]
+        return (updates - before) / (now - began) if now > began else 0.0
+
+
+def read_status(directory: Path) -> dict[str, Any]:
+    """The last status, with ``running``: is the server alive?"""
+    try:
+        said: dict[str, Any] = json.loads((directory / FILE).read_text())
+    except (OSError, ValueError):
+        raise UserError(f"{directory} holds no status. Expected the journal of a service (polytempo serve).") from None
+    fresh = time.time() - said["written"] < 10 * WRITTEN_EVERY
+    return said | {"running": fresh and not said["stopped"] and _alive(said["process"])}
+
+
+def branches(state: Any, name: str = "") -> Iterator[tuple[str, Branch]]:
+    """All branches in a strategy's state, by where they are."""
+    if isinstance(state, Branch):
+        yield name, state
+    elif isinstance(state, dict):
+        for key, value in state.items():
+            yield from branches(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(state, list | tuple | deque):
+        for place, value in enumerate(state):
+            yield from branches(value, f"{name}.{place}")
+
+
+def _clients(service: Service, connected: Collection[int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "client": client,
+            "doing": Status(member.status).name.lower(),
+            "connected": client in connected,
+            "task": service.open_task(client),
+            "updates": member.updates,
+            "version": member.version,
+            "staleness": member.staleness,
+            "last_update": member.updated_at,
+            "cluster": service.strategy.cluster_of(client),
+        }
+        for client, member in sorted(service.members.items())
+    ]
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
