@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
 from polytempo.serve import connection as connection_module
+from polytempo.serve import messages
 from polytempo.serve.checks import ANSWER_BYTES
 from polytempo.serve.client import Client, Task
 from polytempo.serve.connection import RefusedError
 from polytempo.serve.journal import JournalError
+from polytempo.serve.server import WAITING_MESSAGES, GrpcSession
 from polytempo.serve.wire import FRAME_BYTES
 from polytempo.serve.wire_pb2 import Head, Ready
 from serving import ManualClock, hosted, nudge, running, settled
@@ -319,3 +322,11 @@ def test_plaintext_is_refused_off_loopback(address: str, tmp_path: Path) -> None
 def test_without_a_ca_there_is_no_client() -> None:
     with pytest.raises(UserError, match="ca="):
         Client("127.0.0.1:8443", "token")
+
+
+def test_a_session_that_nobody_reads_is_ended_and_holds_no_more_messages() -> None:
+    session = GrpcSession(0, deque())
+    for _ in range(WAITING_MESSAGES + 5):
+        session.send(messages.accepted())
+    assert session.outbox[0] is None
+    assert len(session.outbox) < WAITING_MESSAGES

@@ -37,6 +37,26 @@ SCHEMA = Schema(("a", "b"), ((2, 2), (3,)), 7)
 ABOUT = {"schema": {"names": SCHEMA.names, "shapes": SCHEMA.shapes, "parameters": 7}}
 
 
+@pytest.fixture(autouse=True)
+def bodies_lie_in_files(monkeypatch):
+    """Also the small ones of these tests."""
+    monkeypatch.setattr(journal_module, "SMALL_BYTES", 0)
+
+
+def test_small_bodies_lie_in_their_rows_and_cost_one_sync(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    syncs = []
+    with new_journal(tmp_path) as journal:
+        monkeypatch.setattr(os, "fdatasync", syncs.append)
+        journal.append([update(1), update(2)])
+    assert not syncs
+    assert [event.handed.weights.tolist() for event in read(tmp_path)] == [list(range(7))] * 2
+    with sqlite3.connect(tmp_path / "journal.sqlite") as database:
+        database.execute("UPDATE events SET body = zeroblob(length(body)) WHERE number = 2")
+    with pytest.raises(DamagedError, match="event 2"):
+        read(tmp_path)
+
+
 @contextmanager
 def new_journal(directory: Path) -> Iterator[Journal]:
     journal = Journal.begin(directory, ABOUT, {"nothing": 0})
@@ -248,7 +268,7 @@ def test_a_crash_in_a_snapshot_costs_nothing_and_leaves_nothing_for_ever(tmp_pat
         (served.directory / ".snapshot-000000000009.safetensors.abc").write_bytes(b"half")
         (served.directory / "snapshot-000000000011.safetensors").write_bytes(b"never registered")
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
-        served.host._snapshot()
+        served.host._last_snapshot()
         assert len(list(served.directory.glob("*snapshot-*"))) == 2
         assert not list(served.directory.glob(".snapshot-*"))
 
@@ -313,7 +333,7 @@ def test_a_changed_row_is_noticed(column: str, tmp_path: Path) -> None:
 def test_a_damaged_snapshot_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         some_events(served, 3)
-        served.host._snapshot()
+        served.host._last_snapshot()
         served.push(0)
         directory = served.copied(tmp_path / "crash")
         flip(journal_files(directory, "snapshot-*")[-1])
@@ -324,7 +344,7 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before(tmp_path: Path) ->
 def test_without_a_readable_snapshot_nothing_is_guessed_and_nothing_deleted(lose_tail: bool, tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         some_events(served)
-        served.host._snapshot()
+        served.host._last_snapshot()
         directory = served.copied(tmp_path / "crash")
         for path in journal_files(directory, "snapshot-*"):
             flip(path)
@@ -477,7 +497,7 @@ def as_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_version_does_not_replay_a_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hosted(tmp_path) as served:
         some_events(served, 3)
-        served.host._snapshot()
+        served.host._last_snapshot()
         at_snapshot, old_task = served.digest(), served.task(0)
         served.push(0)
         directory = served.copied(tmp_path / "crash")
@@ -500,7 +520,7 @@ def test_another_version_does_not_replay_a_tail(tmp_path: Path, monkeypatch: pyt
 def test_another_version_goes_on_where_a_snapshot_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hosted(tmp_path) as served:
         some_events(served)
-        served.host._snapshot()
+        served.host._last_snapshot()
         before = served.digest()
     as_another_version(monkeypatch)
     assert restarted(tmp_path, served.settings) == before
@@ -515,7 +535,7 @@ def test_another_version_never_replays_because_a_snapshot_is_damaged(
 ) -> None:
     with hosted(tmp_path) as served:
         some_events(served)
-        served.host._snapshot()
+        served.host._last_snapshot()
     flip(journal_files(tmp_path, "snapshot-*")[-1])
     as_another_version(monkeypatch)
     with pytest.raises(JournalError, match="another version"):
@@ -612,7 +632,7 @@ def test_a_full_disk_at_a_snapshot_loses_nothing(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(host_module, "SNAPSHOT_EVENTS", 3)
     with hosted(tmp_path) as served:
         with monkeypatch.context() as full:
-            full.setattr(journal_module, "save", fail)
+            full.setattr(journal_module, "write", fail)
             some_events(served)
         assert served.host.journal.snapshots() == [0]
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from polytempo.core.files import write_whole
+from polytempo.core.tensor_file import write_tensors
 
 C = TypeVar("C", bound=type)
 
@@ -61,10 +61,12 @@ def digest(*values: object) -> str:
 
 def save(value: object, path: Path) -> None:
     """Write the state to one file, so that a crash leaves the old file or the new one, never a part."""
-    text, tensors = pack(value)
-    # Safetensors refuses tensors that share memory, so views are written as copies.
-    copies = {str(i): t.detach().contiguous().clone() for i, t in enumerate(tensors)}
-    write_whole(path, lambda temporary: save_file(copies, temporary, {"state": text}))
+    write(*pack(value), path)
+
+
+def write(text: str, tensors: list[Tensor], path: Path) -> None:
+    """The same, of what ``pack`` gave."""
+    write_whole(path, lambda temporary: write_tensors(temporary, tensors, {"state": text}))
 
 
 def load(path: Path) -> Any:

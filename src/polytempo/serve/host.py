@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -17,7 +18,7 @@ from polytempo.core.status import Status
 from polytempo.serve import messages
 from polytempo.serve.checks import Refused, check_push
 from polytempo.serve.events import Event, Handed, Kind
-from polytempo.serve.journal import JournalError
+from polytempo.serve.journal import JournalError, Snapshot
 from polytempo.serve.logs import log
 from polytempo.serve.messages import Message, order_message
 from polytempo.serve.opening import Opened
@@ -30,6 +31,8 @@ GROUP = 256
 """Requests that are journalled with one sync, at most."""
 SNAPSHOT_EVENTS = 10_000
 SNAPSHOT_BYTES = 256 << 20
+SNAPSHOT_SHARE = 4
+"""A snapshot is made after so many events, or after so many bytes handed in and as many times the last one's size."""
 JOURNAL_RETRY = 1.0
 """Seconds until something due is tried again when the journal could not be written."""
 
@@ -97,6 +100,8 @@ class Host:
         self._absent = self._everybody_absent()
         self.refusals: Counter[str] = Counter()
         self._journal_failed = False
+        self._saver = ThreadPoolExecutor(1, "polytempo-snapshot")
+        self._saving: Future[Snapshot] | None = None
         self._status = StatusFile(self.journal.directory)
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="polytempo-host")
@@ -124,8 +129,7 @@ class Host:
         try:
             while not self._stopping:
                 self.handle(self._next_group())
-            if self.journal.last != self.journal.newest_snapshot():
-                self._snapshot()
+            self._last_snapshot()
         except BaseException as error:
             self.error = error
             log("stopped", level=logging.CRITICAL, reason=str(error))
@@ -134,6 +138,7 @@ class Host:
                 session.end()
             self._flush()
             self._status.write(self.service, self.sessions, self.journal, self.refusals, stopping=True)
+            self._saver.shutdown()
             self.journal.close()
 
     def _next_group(self) -> list[Request]:
@@ -165,10 +170,7 @@ class Host:
         self._send_away()
         self._flush()
         self._status.write(self.service, self.sessions, self.journal, self.refusals)
-        if self.journal.unsaved_events >= SNAPSHOT_EVENTS or self.journal.unsaved_bytes >= max(
-            SNAPSHOT_BYTES, 2 * self.journal.snapshot_bytes()
-        ):
-            self._snapshot()
+        self._snapshot_if_due()
 
     def _handle_group(self, requests: list[Request]) -> list[Request]:
         """Check, journal, apply, answer. What a client asks for twice in one group is left for the next."""
@@ -369,11 +371,34 @@ class Host:
         deadline = self.clock() + self._patience
         return {client: deadline for client in self.service.members if self.service.is_member(client)}
 
-    def _snapshot(self) -> None:
+    # Snapshots: written beside what goes on, and kept when they are whole.
+
+    def _snapshot_if_due(self) -> None:
+        most_bytes = max(SNAPSHOT_BYTES, SNAPSHOT_SHARE * self.journal.snapshot_bytes)
+        due = self.journal.unsaved_events >= SNAPSHOT_EVENTS or self.journal.unsaved_bytes >= most_bytes
+        if due and self._saving is None:
+            self._begin_snapshot()
+        if self._saving is not None and self._saving.done():
+            self._keep_snapshot()
+
+    def _begin_snapshot(self) -> None:
+        self._saving = self._saver.submit(self.journal.write_snapshot, self.journal.last, *self.service.frozen())
+
+    def _keep_snapshot(self) -> None:
+        saving, self._saving = self._saving, None
+        assert saving is not None
         try:
-            self.journal.snapshot(self.service.save_state())
-            log("snapshot", number=self.journal.last, bytes=self.journal.snapshot_bytes())
+            made = saving.result()
+            self.journal.keep_snapshot(made)
+            log("snapshot", number=made.number, bytes=made.size)
         except JournalError as error:
             # The events are safe; the next snapshot is tried after as many again.
             log("snapshot failed", level=logging.ERROR, reason=str(error))
             self.journal.unsaved_events = self.journal.unsaved_bytes = 0
+
+    def _last_snapshot(self) -> None:
+        if self._saving is not None:
+            self._keep_snapshot()
+        if self.journal.last != self.journal.newest_snapshot():
+            self._begin_snapshot()
+            self._keep_snapshot()

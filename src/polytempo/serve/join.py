@@ -188,27 +188,18 @@ def _place(settings: JoinSettings, federation: Federation, client: int) -> int:
 
 
 def check_schema(own: Schema, server: Schema) -> None:
-    """The client's model has to be the server's."""
-    if own == server:
-        return
-    ours, theirs = (list(zip(s.names, s.shapes, strict=True)) for s in (own, server))
-    place = next((i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
-    if place is None and len(ours) == len(theirs):
-        difference = f"{own.parameter_count} of its numbers are parameters; the server's has {server.parameter_count}"
-    else:
-        place = min(len(ours), len(theirs)) if place is None else place
-        difference = f"its tensor {place} is {_tensor(ours, place)}; the server's is {_tensor(theirs, place)}"
-    raise UserError(
-        f"This client's model is not the server's: {difference}. Use the server's --model, and data with the same "
-        "inputs and classes."
-    )
+    """The client's model has to have the server's tensors, in whatever order."""
+    ours, theirs = (dict(zip(s.names, s.shapes, strict=True)) for s in (own, server))
+    for name in [*ours, *theirs]:
+        if ours.get(name) != theirs.get(name):
+            raise UserError(
+                f"This client's model is not the server's: its tensor {name!r} {_shape(ours.get(name))}, the server's "
+                f"{_shape(theirs.get(name))}. Use the server's --model, and data with the same inputs and classes."
+            )
 
 
-def _tensor(tensors: Sequence[tuple[str, tuple[int, ...]]], place: int) -> str:
-    if place >= len(tensors):
-        return "missing"
-    name, shape = tensors[place]
-    return f"{name!r} of shape {list(shape)}"
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "is missing" if shape is None else f"has shape {list(shape)}"
 
 
 # What the client does.

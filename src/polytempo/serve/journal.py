@@ -1,7 +1,8 @@
 """The journal: every event, on disk before anyone is told that it happened.
 
     journal.sqlite              events in order (WAL, fsync), and what the service is (its configuration)
-    updates-NUMBER.bodies       what clients handed in, one safetensors body behind the other, from that event on
+    updates-NUMBER.bodies       what clients handed in, one safetensors body behind the other, from that event on;
+                                small ones lie in their rows, which saves a sync
     snapshot-NUMBER.safetensors the state after that event
 
 ``append`` writes the bodies and syncs them, then commits the rows; a row never speaks of bytes that are not safe. What
@@ -21,9 +22,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from safetensors import SafetensorError
+from torch import Tensor
 
 from polytempo.core.files import sync_directory
-from polytempo.core.state import load, save
+from polytempo.core.state import load, pack, write
 from polytempo.core.vectors import Schema
 from polytempo.serve.database import DATABASE, DamagedError, JournalError, connect, reading, transaction, unwritable
 from polytempo.serve.events import Event
@@ -33,9 +35,21 @@ from polytempo.serve.wire import Buffer
 __all__ = ["DamagedError", "Journal", "JournalError"]
 
 SEGMENT_BYTES = 64 << 20
+SMALL_BYTES = 32 << 10
+"""Bodies up to this size lie in their rows."""
 KEPT_SNAPSHOTS = 2
 MOST_BUFFERS = 1024
 """That the system writes with one call; answers may bring more."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state as a file."""
+
+    number: int
+    """Of the event that it was taken after."""
+    size: int
+    crc: int
 
 
 @dataclass
@@ -64,6 +78,8 @@ class Journal:
         """Since the last snapshot, ..."""
         self.unsaved_bytes = 0
         """... with their bodies."""
+        self.snapshot_bytes = 0
+        """Size of the newest snapshot."""
         self.bytes = 0
         """Bodies written since the journal was opened."""
         self._find_end()
@@ -117,6 +133,7 @@ class Journal:
         ((last, size),) = self._query("SELECT max(number), sum(size) FROM events WHERE number > ?", newest)
         self.last = last or newest
         self.unsaved_events, self.unsaved_bytes = self.last - newest, size or 0
+        self.snapshot_bytes = self._newest_size()
 
     def describe(self, about: dict[str, Any]) -> None:
         """What the service is: kept beside the events, so that a journal can be read on its own."""
@@ -144,40 +161,44 @@ class Journal:
             for event in events:
                 detail, body = packed(event, self.schema)
                 crc = _row_crc(event.at, event.kind, event.client, detail)
-                place: tuple[int | None, ...] = (None, None, None)
-                if body:
-                    for part in body:
-                        crc = zlib.crc32(part, crc)
-                    size = _write(segment.file, segment.end, body)
-                    place = (segment.first, segment.end, size)
+                for part in body:
+                    crc = zlib.crc32(part, crc)
+                size = sum(map(len, body))
+                place: tuple[bytes | int | None, ...] = (b"".join(body) if body else None, None, None, size)
+                if size > SMALL_BYTES:
+                    _write(segment.file, segment.end, body, size)
+                    place = (None, segment.first, segment.end, size)
                     segment.end += size
                 row = (batch + len(rows), batch, event.at, time.time(), event.kind, event.client, detail)
                 rows.append((*row, *place, crc, None))
             if segment.end > began:
                 os.fdatasync(segment.file)
             with self._transaction():
-                self._database.executemany(f"INSERT INTO events VALUES ({','.join('?' * 12)})", rows)
+                self._database.executemany(f"INSERT INTO events VALUES ({','.join('?' * 13)})", rows)
         except (OSError, sqlite3.Error, JournalError) as error:
             segment.end = began
             with suppress(OSError):
                 os.ftruncate(segment.file, began)
             raise unwritable(self.directory, error) from error
+        written = sum(row[10] for row in rows)
         self.last += len(rows)
         self.unsaved_events += len(rows)
-        self.unsaved_bytes += segment.end - began
-        self.bytes += segment.end - began
+        self.unsaved_bytes += written
+        self.bytes += written
 
     def events(self, after: int, until: int | None = None) -> Iterator[tuple[int, Event]]:
         """The events behind a snapshot, with their numbers. Those that the strategy could not take are left out."""
         schema = self.schema
         with reading(self.directory):
             cursor = self._database.execute(
-                "SELECT number, at, kind, client, detail, segment, begins, size, crc FROM events "
+                "SELECT number, at, kind, client, detail, body, segment, begins, size, crc FROM events "
                 "WHERE number > ? AND number <= ? AND void IS NULL ORDER BY number",
                 (after, self.last if until is None else until),
             )
-            for number, at, kind, client, detail, segment, begins, size, crc in cursor:
-                body = None if segment is None else self._body(number, segment, begins, size)
+            for number, at, kind, client, detail, small, segment, begins, size, crc in cursor:
+                body = None if small is None else bytearray(small)
+                if segment is not None:
+                    body = self._body(number, segment, begins, size)
                 if zlib.crc32(body or b"", _row_crc(at, kind, client, detail)) != crc:
                     raise DamagedError(self.directory, number, "its checksum is wrong")
                 yield number, unpacked(at, kind, client, detail, body, schema)
@@ -214,7 +235,7 @@ class Journal:
         with self._transaction():
             self._database.execute("DELETE FROM events WHERE number > ?", (after,))
             self._database.execute("DELETE FROM snapshots WHERE number > ?", (after,))
-            self._database.execute("INSERT INTO events VALUES (?,?,?,?,?,?,?, NULL, NULL, NULL, ?, NULL)", row)
+            self._database.execute("INSERT INTO events VALUES (?,?,?,?,?,?,?, NULL, NULL, NULL, 0, ?, NULL)", row)
         for (segment,) in lost:
             path = self.directory / _segment_name(segment)
             with suppress(FileNotFoundError):
@@ -226,15 +247,23 @@ class Journal:
 
     def snapshot(self, state: dict[str, Any]) -> None:
         """Keep the state after the last event, and forget what is older than the oldest snapshot kept."""
-        path = self._snapshot_path(self.last)
+        self.keep_snapshot(self.write_snapshot(self.last, *pack(state)))
+
+    def write_snapshot(self, number: int, text: str, tensors: list[Tensor]) -> "Snapshot":
+        """The packed state after an event, as a file. Any thread may do this; the state counts when it is kept."""
+        path = self._snapshot_path(number)
         try:
-            save(state, path)
-            size, crc = path.stat().st_size, _file_crc(path)
-        except (OSError, SafetensorError) as error:
+            write(text, tensors, path)
+            return Snapshot(number, path.stat().st_size, _file_crc(path))
+        except OSError as error:
             raise unwritable(self.directory, error) from error
+
+    def keep_snapshot(self, made: "Snapshot") -> None:
+        """From now on recovery begins there; what is older than the oldest snapshot kept is forgotten."""
+        row = (made.number, made.size, made.crc)
         with self._transaction():
-            self._database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (self.last, size, crc))
-        self.unsaved_events = self.unsaved_bytes = 0
+            self._database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", row)
+        self._find_end()
         try:
             self._prune()
         except OSError as error:
@@ -247,8 +276,7 @@ class Journal:
     def newest_snapshot(self) -> int | None:
         return cast("int | None", self._query("SELECT max(number) FROM snapshots")[0][0])
 
-    def snapshot_bytes(self) -> int:
-        """Size of the newest snapshot."""
+    def _newest_size(self) -> int:
         rows = self._query("SELECT size FROM snapshots ORDER BY number DESC LIMIT 1")
         return rows[0][0] if rows else 0
 
@@ -318,16 +346,14 @@ class Journal:
 
 
 def _row_crc(at: float, kind: str, client: int, detail: str) -> int:
-    return zlib.crc32(json.dumps([at + 0.0, kind, client, detail]).encode())
+    return zlib.crc32(f"{at + 0.0!r} {kind} {client} {detail}".encode())
 
 
-def _write(file: int, begins: int, buffers: Sequence[Buffer]) -> int:
-    size = sum(len(buffer) for buffer in buffers)
+def _write(file: int, begins: int, buffers: Sequence[Buffer], size: int) -> None:
     written = os.pwritev(file, buffers[:MOST_BUFFERS], begins)
     while written < size:  # more than one call takes
         rest = memoryview(b"".join(buffers))[written:]
         written += os.pwrite(file, rest, begins + written)
-    return written
 
 
 def _file_crc(path: Path) -> int:

@@ -20,6 +20,8 @@ from polytempo.serve.messages import Message
 from polytempo.serve.wire import CHANNEL_OPTIONS, SERVICE, Assembler, WireError, frames
 from polytempo.serve.wire_pb2 import Frame, Head
 
+WAITING_MESSAGES = 256
+"""That a client may leave unread; one that reads no more is disconnected, and sent what it missed when it returns."""
 WAITING_REQUESTS = 4
 """Requests of one session that may wait for their answer; the next is read when one of them has it."""
 
@@ -35,6 +37,10 @@ class GrpcSession:
         self._touched = touched
 
     def send(self, message: Message, answers: int = 0) -> None:
+        if len(self.outbox) >= WAITING_MESSAGES:
+            self.outbox.clear()
+            self.end()
+            return
         self.outbox.append((message, answers))
         self._touched.append(self)
 

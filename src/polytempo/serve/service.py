@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, Orders, Report, Send, SetTimer, Train
-from polytempo.core.state import digest, stateful
+from polytempo.core.state import digest, pack, stateful
 from polytempo.core.status import Status
 from polytempo.serve.events import Event, Handed
 from polytempo.strategies.contract import check_order, check_upload
@@ -29,6 +29,17 @@ class Flight:
     sends: list[tuple[int, Send]] = field(default_factory=list)
     reported: int = 0
     """Number of the Report order, if there was one."""
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that was sent."""
+        order, offered = self.order, self.order.candidates
+        optional = (order.objective.anchor, order.mask)
+        return [
+            order.weights,
+            *(tensor for tensor in optional if tensor is not None),
+            *(() if offered is None else offered.models),
+            *(send.weights for _, send in self.sends),
+        ]
 
     def base(self, number: int, chosen: int | None) -> tuple[Tensor, int] | None:
         """Weights and version of the model that the client was sent under this number; None if it was not."""
@@ -204,6 +215,13 @@ class Service:
 
     def save_state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._state} | {"strategy": self.strategy.save_state()}
+
+    def frozen(self) -> tuple[str, list[Tensor]]:
+        """The state, packed, as it is now whatever happens next. Models that were sent never change and are not
+        copied; a strategy's own tensors may."""
+        text, tensors = pack(self.save_state())
+        sent = {id(tensor) for flight in self.flights.values() for tensor in flight.tensors()}
+        return text, [tensor if id(tensor) in sent else tensor.clone() for tensor in tensors]
 
     def load_state(self, saved: dict[str, Any]) -> None:
         for name in self._state:

@@ -4,7 +4,6 @@ A body that we write ourselves holds its tensors in the model's own order, so it
 in memory; a body whose header is byte for byte the one we would have written is read without a copy. Every other body
 goes through the safetensors library."""
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
@@ -15,6 +14,7 @@ import torch
 from safetensors import SafetensorError, deserialize
 from torch import Tensor
 
+from polytempo.core.tensor_file import header
 from polytempo.core.vectors import Schema
 from polytempo.serve.wire_pb2 import Frame, Head
 
@@ -77,17 +77,7 @@ def entry_of(name: str, array: np.ndarray) -> Entry:
 @lru_cache(maxsize=64)
 def body_header(entries: tuple[Entry, ...]) -> bytes:
     """The safetensors header of a body that holds these tensors in this order."""
-    table, begin = {}, 0
-    for entry in entries:
-        table[entry.name] = {
-            "dtype": entry.dtype,
-            "shape": list(entry.shape),
-            "data_offsets": [begin, begin + entry.nbytes],
-        }
-        begin += entry.nbytes
-    text = json.dumps(table, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    return header(entries)
 
 
 def make_body(entries: tuple[Entry, ...], data: Sequence[Tensor | np.ndarray]) -> list[Buffer]:
@@ -102,11 +92,11 @@ def _memory(part: Tensor | np.ndarray) -> memoryview:
 
 def as_written(body: bytearray, entries: tuple[Entry, ...]) -> memoryview | None:
     """The data of a body that holds exactly these tensors in this order, without a copy; None if it is another one."""
-    header = body_header(entries)
-    expected = len(header) + sum(entry.nbytes for entry in entries)
-    if len(body) != expected or body[: len(header)] != header:
+    expected = body_header(entries)
+    size = len(expected) + sum(entry.nbytes for entry in entries)
+    if len(body) != size or not body.startswith(expected):
         return None
-    return memoryview(body)[len(header) :]
+    return memoryview(body)[len(expected) :]
 
 
 def floats(data: memoryview) -> Tensor:
