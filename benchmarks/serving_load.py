@@ -14,9 +14,9 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -109,27 +109,41 @@ def process(target: Callable[..., None], *arguments: object) -> Iterator[tuple[i
 # The load: all clients in this process.
 
 
-async def calling_client(open_call: Any, messages: list[bytes], ends: float, taken: list[float]) -> None:
+@dataclass
+class Run:
+    """So many seconds from when all clients are ready."""
+
+    ready: asyncio.Barrier
+    seconds: float
+    latencies: list[float] = field(default_factory=list)
+
+    async def exchanges(self) -> AsyncIterator[None]:
+        await self.ready.wait()
+        ends = time.perf_counter() + self.seconds
+        while (began := time.perf_counter()) < ends:
+            yield
+            done = time.perf_counter()
+            if done <= ends:
+                self.latencies.append(done - began)
+
+
+async def calling_client(open_call: Any, messages: list[bytes], run: Run) -> None:
     message = b"".join(messages)
-    while time.perf_counter() < ends:
-        began = time.perf_counter()
+    async for _ in run.exchanges():
         await open_call(message)
-        taken.append(time.perf_counter() - began)
 
 
-async def streaming_client(open_call: Any, messages: list[bytes], ends: float, taken: list[float]) -> None:
+async def streaming_client(open_call: Any, messages: list[bytes], run: Run) -> None:
     call = open_call()
-    while time.perf_counter() < ends:
-        began = time.perf_counter()
+    async for _ in run.exchanges():
         for message in messages:
             await call.write(message)
         for _ in messages:
             await call.read()
-        taken.append(time.perf_counter() - began)
     call.cancel()
 
 
-async def polytempo_client(open_call: Any, pieces: list[bytes], ends: float, taken: list[float]) -> None:
+async def polytempo_client(open_call: Any, pieces: list[bytes], run: Run) -> None:
     call = open_call()
 
     async def receive() -> Head:
@@ -149,13 +163,12 @@ async def polytempo_client(open_call: Any, pieces: list[bytes], ends: float, tak
     await receive()
     await send(Head(request=2, ready=Ready()), [])
     task, number = (await receive()).task.number, 2
-    while time.perf_counter() < ends:
-        began, number = time.perf_counter(), number + 1
+    async for _ in run.exchanges():
+        number += 1
         await send(Head(request=number, push=Push(task=task, base=task, samples=1, steps=1, ready=True)), pieces)
         answer = await receive()
         assert answer.HasField("task"), answer
         task = answer.task.number
-        taken.append(time.perf_counter() - began)
     call.cancel()
 
 
@@ -169,13 +182,11 @@ async def load(
         partial(kinds[i % len(kinds)](method), metadata=(("authorization", f"Bearer {token}"),))
         for i, token in enumerate(tokens)
     ]
-    taken: list[float] = []
-    began = time.perf_counter()
-    await asyncio.gather(*(client(open_call, data, began + seconds, taken) for open_call in open_calls))
-    spent = time.perf_counter() - began
+    run = Run(asyncio.Barrier(len(tokens)), seconds)
+    await asyncio.gather(*(client(open_call, data, run) for open_call in open_calls))
     for channel in channels:
         await channel.close()
-    return Measured(spent, taken)
+    return Measured(seconds, run.latencies)
 
 
 def model_tensors(parameters: int) -> dict[str, np.ndarray]:

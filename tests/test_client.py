@@ -313,7 +313,9 @@ def test_a_wrong_token_is_an_error_and_not_tried_for_ever(tmp_path: Path) -> Non
         assert server.host.refusals["token"] == 1
 
 
-@pytest.mark.parametrize("address", ["192.0.2.1:8443", "example.org:8443", "0.0.0.0:8443", "[2001:db8::1]:8443"])
+@pytest.mark.parametrize(
+    "address", ["192.0.2.1:8443", "example.org:8443", "0.0.0.0:8443", "[2001:db8::1]:8443", "127.evil.example:8443"]
+)
 def test_plaintext_is_refused_off_loopback(address: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="only loopback"):
         Client(address, "token", insecure=True)

@@ -424,7 +424,9 @@ def test_a_choice_among_candidates_is_checked(tmp_path: Path) -> None:
         assert refused(served.push(0, chosen=2, weights=torch.zeros(6)), "candidate 2 was not offered")
         assert refused(served.push(0), "started from model")
         assert served.digest() == before
-        assert served.push(0, chosen=1).WhichOneof("kind") == "task"
+        assert refused(served.push(0, chosen=1), "the answer to 'losses' is missing")
+        assert served.digest() == before
+        assert served.push(0, chosen=1, answers={"losses": [2.0, 1.0]}).WhichOneof("kind") == "task"
 
 
 def test_what_a_task_does_not_train_may_be_left_out_and_is_not_taken(tmp_path: Path) -> None:

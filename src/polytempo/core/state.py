@@ -66,13 +66,18 @@ def save(value: object, path: Path) -> None:
 
 def write(text: str, tensors: list[Tensor], path: Path) -> None:
     """The same, of what ``pack`` gave."""
-    write_whole(path, lambda temporary: write_tensors(temporary, tensors, {"state": text}))
+    # The text is a tensor too: a header may not be longer than 100 MB.
+    letters = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+    named = {str(i): tensor for i, tensor in enumerate(tensors)} | {"state": letters}
+    write_whole(path, lambda temporary: write_tensors(temporary, named))
 
 
 def load(path: Path) -> Any:
     """Read what ``save`` wrote."""
     with safe_open(path, framework="pt") as file:
-        return unpack(file.metadata()["state"], [file.get_tensor(str(i)) for i in range(len(list(file.keys())))])
+        count = len(list(file.keys())) - 1
+        text = file.get_tensor("state").numpy().tobytes().decode()
+        return unpack(text, [file.get_tensor(str(i)) for i in range(count)])
 
 
 class _Packer:
@@ -101,11 +106,15 @@ class _Packer:
         if isinstance(value, Tensor):
             return self._tensor("tensor", value, value)
         if isinstance(value, np.ndarray):
-            return self._tensor("array", value, torch.from_numpy(value.copy()))
+            return self._array(value)
         if _classes.get(_name(kind)) is kind:
             return self._object(value)
         hint = "use a dict, which keeps its order" if kind in (set, frozenset) else "use plain data, or @stateful"
         raise TypeError(f"{kind.__name__} cannot be part of a state: {hint}")
+
+    def _array(self, value: np.ndarray) -> dict[str, Any]:
+        known = id(value) in self._numbers
+        return self._tensor("array", value, torch.from_numpy(value if known else value.copy()))
 
     def _tensor(self, kind: str, owner: object, tensor: Tensor) -> dict[str, Any]:
         if id(owner) not in self._numbers:

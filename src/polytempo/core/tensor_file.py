@@ -2,7 +2,8 @@
 thread may do it beside others."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
 
@@ -20,14 +21,16 @@ _NAMES = {
     **{torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16"},
 }
 
+SYNC_EVERY = 16 << 20
+"""Bytes. A large file that is synced only at its end makes everybody's next sync wait for it."""
+
 Described = tuple[str, str, tuple[int, ...]]
 """A tensor's name, type and shape."""
 
 
-def header(tensors: Iterable[Described], metadata: Mapping[str, str] | None = None) -> bytes:
+def header(tensors: Iterable[Described]) -> bytes:
     """The header of a file that holds these tensors one behind the other."""
-    table: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
-    begin = 0
+    table, begin = {}, 0
     for name, dtype, shape in tensors:
         end = begin + ITEM_BYTES[dtype] * prod(shape)
         table[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
@@ -37,13 +40,17 @@ def header(tensors: Iterable[Described], metadata: Mapping[str, str] | None = No
     return len(text).to_bytes(8, "little") + text
 
 
-def write_tensors(path: Path, tensors: Sequence[Tensor], metadata: Mapping[str, str]) -> None:
-    """Tensors by their number."""
-    whole = [tensor.detach().contiguous() for tensor in tensors]
-    described = ((str(i), _NAMES[tensor.dtype], tuple(tensor.shape)) for i, tensor in enumerate(whole))
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A new file of these tensors."""
+    whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    described = ((name, _NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in whole.items())
     with path.open("wb", buffering=0) as file:
-        file.write(header(described, metadata))
-        for tensor in whole:
-            rest = tensor.view(-1).view(torch.uint8).numpy().data
+        unsynced = 0
+        memory = (tensor.view(-1).view(torch.uint8).numpy().data for tensor in whole.values())
+        for rest in (memoryview(header(described)), *memory):
             while len(rest):
-                rest = rest[file.write(rest) :]
+                written = file.write(rest[:SYNC_EVERY])
+                rest, unsynced = rest[written:], unsynced + written
+                if unsynced >= SYNC_EVERY:
+                    os.fdatasync(file.fileno())
+                    unsynced = 0

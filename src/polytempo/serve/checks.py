@@ -18,6 +18,7 @@ from polytempo.serve.wire_pb2 import Push
 
 LARGEST_COUNT = 2**40
 ANSWER_BYTES = 64 << 20
+ANSWER_TENSORS = 1024
 DEEPEST_ANSWER = 32
 """Levels of nesting; what is nested deeper could not be written to the journal, or not be read back."""
 
@@ -51,9 +52,18 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, norm
     start = base[0]
     weights, tensors = _weights(body, flight, schema, start)
     _check_numbers(weights, start, norm_bound)
-    return Handed(
-        push.task, push.base, weights, push.samples, push.steps, chosen, _answers(push.answers, tensors), push.ready
-    )
+    answers = _answers(push.answers, tensors)
+    for name in _asked(flight):
+        if name not in answers:
+            raise Refused(f"the answer to {name!r} is missing")
+    return Handed(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready)
+
+
+def _asked(flight: Flight) -> tuple[str, ...]:
+    """What the task asks beside training."""
+    offered = flight.order.candidates
+    about_candidates = () if offered is None else ("losses",) if offered.use == "best" else ("losses", "shares")
+    return (*about_candidates, *flight.order.questions)
 
 
 def _weights(body: bytearray, flight: Flight, schema: Schema, start: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -80,6 +90,8 @@ def _weights(body: bytearray, flight: Flight, schema: Schema, start: Tensor) -> 
     tensors = [found.pop(f"answer/{i}") for i in range(len(found)) if f"answer/{i}" in found]
     if found:
         raise Refused(f"tensor {next(iter(found))!r} is none of the model's")
+    if len(tensors) > ANSWER_TENSORS:
+        raise Refused(f"the answers hold {len(tensors)} tensors; expected at most {ANSWER_TENSORS}")
     for array in tensors:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise Refused("an answer holds NaN or Inf")

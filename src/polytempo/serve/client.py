@@ -17,10 +17,10 @@ from polytempo.core.state import pack
 from polytempo.core.vectors import Schema
 from polytempo.serve import wire_pb2 as pb
 from polytempo.serve.access import read_token
+from polytempo.serve.addresses import check_loopback
 from polytempo.serve.certs import client_credentials
 from polytempo.serve.connection import Connection, RefusedError
 from polytempo.serve.logs import log
-from polytempo.serve.server import check_loopback
 from polytempo.serve.wire import WireError, as_written, entries_of, entry_of, floats, make_body, read_body
 
 REFUSALS_IN_A_ROW = 5

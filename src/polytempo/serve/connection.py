@@ -15,7 +15,7 @@ import grpc
 
 from polytempo.core.errors import UserError
 from polytempo.serve.logs import log
-from polytempo.serve.wire import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, WireError, frames
+from polytempo.serve.wire import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
 from polytempo.serve.wire_pb2 import Frame, Head, Hello
 
 LARGEST_MESSAGE = 1 << 40
@@ -124,8 +124,8 @@ class Connection:
                 if hopeless(error):
                     self._fail(UserError(f"{self.address} cannot be joined: {reason}."))
                     return
-            except WireError as error:
-                self._fail(UserError(f"{self.address} sends what this version does not understand: {error}."))
+            except Exception as error:  # the thread must not end unheard
+                self._fail(UserError(f"{self.address} sends what this version does not understand: {error!r}."))
                 return
             finally:
                 with self._lock:

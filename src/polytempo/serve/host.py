@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -28,7 +29,9 @@ from polytempo.serve.status import WRITTEN_EVERY, StatusFile
 from polytempo.serve.wire_pb2 import Head
 
 GROUP = 256
-"""Requests that are journalled with one sync, at most."""
+"""Requests that are journalled with one sync, at most, ..."""
+GROUP_BYTES = 16 << 20
+"""... and their bytes: the network goes on with others meanwhile."""
 SNAPSHOT_EVENTS = 10_000
 SNAPSHOT_BYTES = 256 << 20
 SNAPSHOT_SHARE = 4
@@ -137,25 +140,26 @@ class Host:
             for session in self.sessions.values():
                 session.end()
             self._flush()
-            self._status.write(self.service, self.sessions, self.journal, self.refusals, stopping=True)
+            self._status.write(self.service, self.clock(), self.sessions, self.journal, self.refusals, stopping=True)
             self._saver.shutdown()
             self.journal.close()
 
     def _next_group(self) -> list[Request]:
         """What has arrived: at least one request, unless a timer or an absent client is due first."""
         group: list[Request] = []
-        timeout = self._seconds_to_next()
+        waiting = 0
         try:
-            group += self._one(self._requests.get(timeout=timeout))
-            while len(group) < GROUP:
-                group += self._one(self._requests.get_nowait())
+            request = self._requests.get(timeout=self._seconds_to_next())
+            while True:
+                if request is not None:
+                    group.append(request)
+                    waiting += len(request.body)
+                if len(group) >= GROUP or waiting >= GROUP_BYTES:
+                    break
+                request = self._requests.get_nowait()
         except queue.Empty:
             pass
         return group
-
-    @staticmethod
-    def _one(request: Request | None) -> list[Request]:
-        return [] if request is None else [request]
 
     def _seconds_to_next(self) -> float:
         due = [*self._absent.values(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
@@ -169,7 +173,7 @@ class Host:
         self._fire_timers()
         self._send_away()
         self._flush()
-        self._status.write(self.service, self.sessions, self.journal, self.refusals)
+        self._status.write(self.service, self.clock(), self.sessions, self.journal, self.refusals)
         self._snapshot_if_due()
 
     def _handle_group(self, requests: list[Request]) -> list[Request]:
@@ -215,15 +219,23 @@ class Host:
             except Exception as error:
                 self._take_back(self.journal.last - len(events) + place + 1, request, error)
                 return
-            self._answer(request, event, orders)
+            try:
+                self._answer(request, event, orders)
+            except (
+                Exception
+            ) as error:  # the event is safe; what cannot be said is a model that the strategy cannot give
+                log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
+                self._refuse(request, f"the strategy has no answer: {error!r}")
 
-    def _take_back(self, number: int, request: Request, error: Exception) -> None:
+    def _take_back(self, number: int, request: Request | None, error: Exception) -> None:
         """The strategy failed half-way through an event: leave the event out, go back to the journal's state, and let
         everybody connect anew."""
-        log("strategy failed", level=logging.ERROR, number=number, client=request.session.client, error=error)
-        self.journal.void(number, repr(error))
+        log("strategy failed", level=logging.ERROR, number=number, error=error)
+        with suppress(JournalError):  # a full disk: the last events that fail are left out without a mark too
+            self.journal.void(number, repr(error))
         self.service = recover(self.journal, self._begin)
-        self._refuse(request, f"the strategy could not take it: {error!r}")
+        if request is not None:
+            self._refuse(request, f"the strategy could not take it: {error!r}")
         for session in self.sessions.values():
             session.end()
         self.sessions.clear()
@@ -365,7 +377,11 @@ class Host:
                 return
             del self._absent[client]
             log("left", client=client, at=now)
-            self._send_all(self.service.apply(event))
+            try:
+                self._send_all(self.service.apply(event))
+            except Exception as error:
+                self._take_back(self.journal.last, None, error)
+                return
 
     def _everybody_absent(self) -> dict[int, float]:
         deadline = self.clock() + self._patience

@@ -164,11 +164,13 @@ class Journal:
                 for part in body:
                     crc = zlib.crc32(part, crc)
                 size = sum(map(len, body))
-                place: tuple[bytes | int | None, ...] = (b"".join(body) if body else None, None, None, size)
+                place: tuple[bytes | int | None, ...] = (None, None, None, 0)
                 if size > SMALL_BYTES:
                     _write(segment.file, segment.end, body, size)
                     place = (None, segment.first, segment.end, size)
                     segment.end += size
+                elif body:
+                    place = (b"".join(body), None, None, size)
                 row = (batch + len(rows), batch, event.at, time.time(), event.kind, event.client, detail)
                 rows.append((*row, *place, crc, None))
             if segment.end > began:

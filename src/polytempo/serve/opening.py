@@ -1,12 +1,15 @@
 """A service on its journal: begun, or continued where it was when it last stopped, however it stopped."""
 
 import hashlib
+import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -14,6 +17,7 @@ import polytempo
 from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file
 from polytempo.core.state import load, save
+from polytempo.core.validation import refusal
 from polytempo.core.versions import versions
 from polytempo.serve.events import Event
 from polytempo.serve.journal import DamagedError, Journal, JournalError
@@ -24,6 +28,7 @@ from polytempo.serve.settings import ServiceSettings
 from polytempo.strategies.method import Method
 
 INITIAL = "initial.safetensors"
+STATUS = "status.json"
 RENUMBERED_BY = 1_000_000
 """When events were lost, orders are numbered so far ahead that no client's old task is taken for a new one."""
 
@@ -67,7 +72,8 @@ def beginning(journal: Journal, method: Method, objects: Mapping[str, Any] | Non
 def code_versions(settings: Method) -> dict[str, str]:
     """What has to be the same for a replay to give the same bits: packages, CPU, and the code itself."""
     root = Path(polytempo.__file__).parent
-    files = sorted(path for layer in ("core", "strategies", "serve") for path in (root / layer).rglob("*.py"))
+    files = sorted(path for layer in ("core", "strategies") for path in (root / layer).rglob("*.py"))
+    files += [root / "serve" / f"{name}.py" for name in ("events", "recovery", "rows", "service")]
     own = imported_file(settings.strategy)
     contents = b"".join(path.read_bytes() for path in [*files, *([own] if own is not None else [])])
     return versions() | {"code": hashlib.sha256(contents).hexdigest()}
@@ -106,13 +112,20 @@ def _continued(journal: Journal, settings: ServiceSettings, begin: Callable[[], 
             raise
         until = error.number - 1
         service = recover(journal, begin, until)
-    if until < journal.last:
-        log("events lost", count=journal.last - until)
+    known = _last_known_event(journal.directory)
+    if known > journal.last and not lose_tail:
+        raise JournalError(
+            f"The journal in {journal.directory} ends at event {journal.last}, and event {known} had happened: the "
+            "database has lost its end. Nothing was changed. Restore it from a backup, or start with --lose-tail."
+        )
+    if until < max(journal.last, known):
+        log("events lost", level=logging.WARNING, count=max(journal.last, known) - until)
         event = Event("renumbered", service.now, number=service.number + RENUMBERED_BY)
         journal.replace_tail(until, event)
         service.apply(event)
     if journal.about["versions"] != now:
-        journal.snapshot(service.save_state())
+        if journal.newest_snapshot() != journal.last:
+            journal.snapshot(service.save_state())
         journal.forget_before_last_snapshot()
         journal.describe(journal.about | {"versions": now})
     return service
@@ -133,13 +146,30 @@ def _end_for_other_version(journal: Journal, now: dict[str, str], lose_tail: boo
 
 
 def _check_same(journal: Journal, settings: ServiceSettings) -> None:
-    known, asked = journal.about["settings"], settings.lasting()
-    different = next((name for name in asked if known.get(name) != asked[name]), None)
+    known, asked = settings_of(journal).lasting(), settings.lasting()
+    different = next((name for name in asked if known[name] != asked[name]), None)
     if different is not None:
         raise UserError(
-            f"{journal.directory} holds another service ({different} is {known.get(different)!r} there, "
+            f"{journal.directory} holds another service ({different} is {known[different]!r} there, "
             f"{asked[different]!r} here). Choose another --dir, or start it with the same settings."
         )
+
+
+def settings_of(journal: Journal) -> ServiceSettings:
+    """The settings that a journal was begun with; those that did not exist then have their defaults."""
+    try:
+        return ServiceSettings.model_validate(journal.about["settings"])
+    except ValidationError as error:
+        raise refusal(error, f"The settings in the journal in {journal.directory}") from None
+
+
+def _last_known_event(directory: Path) -> int:
+    """The last event that the status file tells of; 0 if there is none."""
+    try:
+        events: int = json.loads((directory / STATUS).read_text())["journal"]["events"]
+        return events
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
 
 
 def _read_initial(journal: Journal) -> Tensor:

@@ -2,6 +2,7 @@
 same arrivals."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,9 @@ import torch
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.events import Event, Handed
-from polytempo.serve.journal import Journal, JournalError
-from polytempo.serve.opening import beginning, code_versions
+from polytempo.serve.journal import DamagedError, Journal, JournalError
+from polytempo.serve.opening import beginning, code_versions, settings_of
 from polytempo.serve.service import Service
-from polytempo.serve.settings import ServiceSettings
 from polytempo.strategies.method import Method
 
 
@@ -53,10 +53,10 @@ class Replayed:
 
 def replay(directory: Path, until: int | None = None, objects: Mapping[str, Any] | None = None) -> Replayed:
     """The state after the last event, or after event ``until``."""
-    journal, settings = _open(directory)
-    replayed = _oldest(journal, settings, until, objects)
-    for _ in _walk(journal, replayed, until):
-        pass
+    with _open(directory) as journal:
+        replayed = _oldest(journal, until, objects)
+        for _ in _walk(journal, replayed, until):
+            pass
     return replayed
 
 
@@ -66,30 +66,38 @@ def what_if(
     """The same arrivals under another strategy, from the model of the oldest snapshot on: the same clients come and go
     at the same times, and whenever one of them handed in a result, it hands in the same difference to whatever model
     this strategy had given it. An update that this strategy had not asked for by then is left out."""
-    journal, settings = _open(directory)
-    real = _oldest(journal, settings, until, objects)
-    other = Replayed(method, _as_found(real.service, method, objects), real.event)
-    for event in _walk(journal, real, until):
-        _fire_timers(other, event.at)
-        if event.handed is None:
-            _tell(other, event)
-        else:
-            _hand_over(real.service.update_of(event.client, event.handed).delta, event, other)
+    with _open(directory) as journal:
+        real = _oldest(journal, until, objects)
+        other = Replayed(method, _as_found(real.service, method, objects), real.event)
+        for event in _walk(journal, real, until):
+            _fire_timers(other, event.at)
+            if event.handed is None:
+                _tell(other, event)
+            else:
+                _hand_over(real.service.update_of(event.client, event.handed).delta, event, other)
     other.event = real.event
     return other
 
 
-def _open(directory: Path) -> tuple[Journal, ServiceSettings]:
+@contextmanager
+def _open(directory: Path) -> Iterator[Journal]:
+    """A journal to read. Its server may go on writing, and forget what is being read."""
     if not Journal.exists(directory):
         raise UserError(f"{directory} holds no journal. Expected the directory of a service's journal.")
     journal = Journal(directory)
-    return journal, ServiceSettings(**journal.about["settings"])
+    before = journal.snapshots()
+    try:
+        yield journal
+    except DamagedError:
+        if journal.snapshots() == before:
+            raise
+        raise UserError("The server made a snapshot meanwhile and forgot what was being read. Try again.") from None
+    finally:
+        journal.close()
 
 
-def _oldest(
-    journal: Journal, settings: ServiceSettings, until: int | None, objects: Mapping[str, Any] | None
-) -> Replayed:
-    oldest = journal.snapshots()[0]
+def _oldest(journal: Journal, until: int | None, objects: Mapping[str, Any] | None) -> Replayed:
+    settings, oldest = settings_of(journal), journal.snapshots()[0]
     if until is not None and not oldest <= until <= journal.last:
         raise UserError(f"The journal holds the states after events {oldest} to {journal.last}, not after {until}.")
     if journal.about["versions"] != code_versions(settings):

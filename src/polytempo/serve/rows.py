@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from polytempo.core.state import pack, unpack
+from polytempo.core.tensor_file import header
 from polytempo.core.vectors import Schema
 from polytempo.serve.events import Event, Handed
-from polytempo.serve.wire import Buffer, entries_of, entry_of, floats, make_body, read_body
+from polytempo.serve.wire import Buffer, entries_of, entry_of, floats, make_body, memory_of, read_body
 
 
 def packed(event: Event, schema: Schema) -> tuple[str, list[Buffer]]:
@@ -28,7 +29,9 @@ def packed(event: Event, schema: Schema) -> tuple[str, list[Buffer]]:
         "answers": text,
         "ready": handed.ready,
     }
-    return json.dumps(detail), make_body(entries, [handed.weights, *arrays])
+    if not arrays:
+        return json.dumps(detail), make_body(entries, [handed.weights])
+    return json.dumps(detail), [header(entries), memory_of(handed.weights), *map(memory_of, arrays)]
 
 
 def unpacked(at: float, kind: Any, client: int, detail: str, body: bytearray | None, schema: Schema) -> Event:

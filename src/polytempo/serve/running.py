@@ -10,10 +10,11 @@ import grpc
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import ROSTER, Roster
+from polytempo.serve.addresses import check_loopback
 from polytempo.serve.certs import server_credentials
 from polytempo.serve.host import Host
 from polytempo.serve.opening import open_service
-from polytempo.serve.server import Server, check_loopback
+from polytempo.serve.server import Server
 from polytempo.serve.settings import ServiceSettings
 
 JOURNAL = "journal"

@@ -3,7 +3,7 @@ go to the host's thread, and its messages come back."""
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +13,7 @@ import grpc.aio
 from polytempo.core.errors import UserError
 from polytempo.serve import messages
 from polytempo.serve.access import Roster
+from polytempo.serve.addresses import check_loopback
 from polytempo.serve.checks import largest_message
 from polytempo.serve.host import Host, Request
 from polytempo.serve.logs import log
@@ -22,8 +23,13 @@ from polytempo.serve.wire_pb2 import Frame, Head
 
 WAITING_MESSAGES = 256
 """That a client may leave unread; one that reads no more is disconnected, and sent what it missed when it returns."""
-WAITING_REQUESTS = 4
+WAITING_REQUESTS = 2
 """Requests of one session that may wait for their answer; the next is read when one of them has it."""
+
+SESSIONS = 3
+"""Of one client at a time: the one that counts, and some that have not noticed yet that they are over."""
+LINGER = 5.0
+"""Seconds that the last messages of a session that ends may take."""
 
 
 class GrpcSession:
@@ -33,6 +39,8 @@ class GrpcSession:
         self.client = client
         self.outbox: deque[tuple[Message, int] | None] = deque()
         self.news = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.ending = False
         self.room = asyncio.Semaphore(WAITING_REQUESTS)
         self._touched = touched
 
@@ -45,6 +53,7 @@ class GrpcSession:
         self._touched.append(self)
 
     def end(self) -> None:
+        self.ending = True
         self.outbox.append(None)
         self._touched.append(self)
 
@@ -55,6 +64,7 @@ class Server:
     def __init__(self, make_host: Callable[[Callable[[], None]], Host], roster: Roster) -> None:
         self._roster = roster
         self._touched: deque[GrpcSession] = deque()
+        self._sessions: Counter[int] = Counter()
         self._loop = asyncio.get_running_loop()
         self.host = make_host(self._flush)
         self._limit = largest_message(self.host.service.schema)
@@ -92,19 +102,25 @@ class Server:
 
     async def _session(self, _: Any, context: grpc.aio.ServicerContext[Frame, Frame]) -> None:
         client = await self._who(context)
+        if self._sessions[client] >= SESSIONS:
+            self.host.refusals["session"] += 1
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this client has too many sessions open")
+        self._sessions[client] += 1
         session = GrpcSession(client, self._touched)
         log("connected", client=client, peer=context.peer())
         reading = asyncio.create_task(self._read(session, context))
         writing = asyncio.create_task(self._write(session, context))
+        ending = asyncio.create_task(session.ended.wait())
         try:
-            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((reading, writing, ending), return_when=asyncio.FIRST_COMPLETED)
             # A message that is being written has to go out: gRPC could not end the call behind half a message.
             session.end()
             session.news.set()
-            await asyncio.wait((writing,))
+            await asyncio.wait((writing,), timeout=LINGER)
         finally:
-            for side in (reading, writing):
+            for side in (reading, writing, ending):
                 side.cancel()
+            self._sessions[client] -= 1
             self.host.submit(Request(session, "gone", Head(), bytearray()))
             log("disconnected", client=client)
 
@@ -162,11 +178,7 @@ class Server:
 
     def _wake(self) -> None:
         while self._touched:
-            self._touched.popleft().news.set()
-
-
-def check_loopback(address: str) -> None:
-    """Plaintext may not leave the machine."""
-    host = address.rpartition(":")[0].strip("[]")
-    if host not in ("localhost", "::1") and not host.startswith("127."):
-        raise UserError(f"Without TLS only loopback is allowed (127.0.0.1, ::1, localhost), not {address}.")
+            session = self._touched.popleft()
+            session.news.set()
+            if session.ending:
+                session.ended.set()

@@ -12,9 +12,9 @@ from polytempo.core.branch import Branch
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.journal import Journal
+from polytempo.serve.opening import STATUS
 from polytempo.serve.service import Service
 
-FILE = "status.json"
 WRITTEN_EVERY = 1.0
 """Seconds."""
 RATE_OVER = 10.0
@@ -25,34 +25,35 @@ class StatusFile:
     """Writes the status, at most once a second."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE
+        self._path = directory / STATUS
         self._counts: deque[tuple[float, int]] = deque()
         self._next = 0.0
 
     def write(
         self,
         service: Service,
+        now: float,
         connected: Collection[int],
         journal: Journal,
         refusals: Counter[str],
         stopping: bool = False,
     ) -> None:
-        now = time.monotonic()
-        if now < self._next and not stopping:
+        seconds = time.monotonic()
+        if seconds < self._next and not stopping:
             return
-        self._next = now + WRITTEN_EVERY
+        self._next = seconds + WRITTEN_EVERY
         said = {
             "written": time.time(),
             "stopped": stopping,
             "process": os.getpid(),
-            "uptime": service.now,
+            "uptime": now,
             "updates": service.updates,
-            "updates_per_second": self._rate(now, service.updates),
+            "updates_per_second": self._rate(seconds, service.updates),
             "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
             "clients": _clients(service, connected),
             "timers": len(service.timers),
             "refusals": dict(refusals),
-            "journal": {"events": journal.last, "bytes": journal.bytes, "snapshots": journal.snapshots()},
+            "journal": {"events": journal.last, "bytes": journal.bytes, "snapshot_bytes": journal.snapshot_bytes},
         }
         temporary = self._path.with_suffix(".tmp")
         try:
@@ -72,7 +73,7 @@ class StatusFile:
 def read_status(directory: Path) -> dict[str, Any]:
     """The last status, with ``running``: is the server alive?"""
     try:
-        said: dict[str, Any] = json.loads((directory / FILE).read_text())
+        said: dict[str, Any] = json.loads((directory / STATUS).read_text())
     except (OSError, ValueError):
         raise UserError(f"{directory} holds no status. Expected the journal of a service (polytempo serve).") from None
     fresh = time.time() - said["written"] < 10 * WRITTEN_EVERY

@@ -82,10 +82,11 @@ def body_header(entries: tuple[Entry, ...]) -> bytes:
 
 def make_body(entries: tuple[Entry, ...], data: Sequence[Tensor | np.ndarray]) -> list[Buffer]:
     """A safetensors body in pieces: the header, and the data, which must lie in the order of the entries."""
-    return [body_header(entries), *(_memory(part) for part in data)]
+    return [body_header(entries), *(memory_of(part) for part in data)]
 
 
-def _memory(part: Tensor | np.ndarray) -> memoryview:
+def memory_of(part: Tensor | np.ndarray) -> memoryview:
+    """Its bytes, where they lie if they lie in a row."""
     array = np.ascontiguousarray(part.numpy() if isinstance(part, Tensor) else part)
     return array.data.cast("B") if array.size else memoryview(b"")
 
