@@ -113,3 +113,18 @@ def test_a_client_that_reads_nothing_is_counted_out_and_cannot_pile_up_sessions(
         assert server.server._sessions[0] == 1  # the newest replaced the others
         ended.set()
     assert all(code == grpc.StatusCode.RESOURCE_EXHAUSTED for code in codes)
+
+
+def test_two_sessions_of_one_client_are_told_of_each_other(tmp_path):
+    with hosted(tmp_path) as served:
+        served.hello(0)
+        first = served.sessions[0]
+        served.reconnect(0)
+        assert "token used twice" in first.sent[-1][0].refusal.reason
+
+
+def test_a_pulled_model_has_its_branchs_version(tmp_path):
+    with running(tmp_path) as server, server.client(0) as client:
+        assert client.pull(10).version == 0
+        client.run(lambda task: (task.tensors, 1), updates=2)
+        assert client.pull(10).version == 2

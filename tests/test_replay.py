@@ -9,11 +9,12 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from polytempo.cli.main import app
+from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.serve.journal import Journal
 from polytempo.serve.opening import open_service
 from polytempo.serve.replay import replay, what_if
-from polytempo.serve.status import branches, read_status
+from polytempo.serve.status import read_status
 from polytempo.strategies import Strategy, strategy
 from serving import nudge, running, tiny_settings
 

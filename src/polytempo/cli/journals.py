@@ -73,7 +73,9 @@ def replay(
     if as_json:
         print(json.dumps(figures))
         return
-    table = Table("", *figures)
+    table = Table("")
+    for name in figures:
+        table.add_column(name, overflow="fold")
     for name in next(iter(figures.values())):
         table.add_row(name, *(_figure(row[name]) for row in figures.values()))
     Console().print(table)

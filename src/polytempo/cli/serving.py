@@ -89,10 +89,12 @@ def _checked(address: str) -> str:
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
     """SIGTERM is as good as Ctrl-C, and both are a good end."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell lets its background jobs ignore SIGINT; who sends it to us means us.
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except KeyboardInterrupt:
         print("polytempo: stopped.", file=sys.stderr)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,5 +1,9 @@
 """A branch: a line of model versions. A method with one global model has one, a clustered method one per cluster."""
 
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -51,3 +55,15 @@ class Branch:
     @classmethod
     def load_state(cls, saved: dict[str, object]) -> "Branch":
         return cls(**saved)  # type: ignore[arg-type]
+
+
+def branches(state: Any, name: str = "") -> Iterator[tuple[str, Branch]]:
+    """All branches in a strategy's state, by where they are."""
+    if isinstance(state, Branch):
+        yield name, state
+    elif isinstance(state, dict):
+        for key, value in state.items():
+            yield from branches(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(state, list | tuple | deque):
+        for place, value in enumerate(state):
+            yield from branches(value, f"{name}.{place}")

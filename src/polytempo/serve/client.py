@@ -76,7 +76,7 @@ class Task:
 
 
 class Client:
-    """A session with a server. ``token`` is the client's secret, or a Path to the file that holds it; ``ca`` the
+    """A session with a server. ``token`` is the file with the client's secret, or the secret itself; ``ca`` the
     certificate of the authority that signed the server's. Plaintext only with ``insecure`` and only on loopback."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Client:
         self._changed = threading.Condition()
         self._connection = Connection(
             address,
-            read_token(token) if isinstance(token, Path) else token.strip(),
+            read_token(Path(token)) if isinstance(token, Path) or Path(token).is_file() else token.strip(),
             None if insecure else client_credentials(Path(str(ca))),
             self._hello,
             self._take,

@@ -122,7 +122,7 @@ class Connection:
             except grpc.RpcError as error:
                 reason = str(error.details())
                 if hopeless(error):
-                    self._fail(UserError(f"{self.address} cannot be joined: {reason}."))
+                    self._fail(UserError(f"{self.address} cannot be joined: {in_words(reason)}"))
                     return
             except Exception as error:  # the thread must not end unheard
                 self._fail(UserError(f"{self.address} sends what this version does not understand: {error!r}."))
@@ -184,11 +184,24 @@ class Connection:
         return grpc.secure_channel(self.address, self._credentials, CHANNEL_OPTIONS)
 
 
+WORDS = {
+    "CERTIFICATE_VERIFY_FAILED": "the CA in this file did not sign the server's certificate, or it has expired. Take "
+    "the ca.pem of whoever runs the server.",
+    "Hostname Verification": "the server's certificate is for another host name. Make one with `polytempo certs DIR "
+    "--host NAME`, with the name by which clients reach it.",
+    "WRONG_VERSION_NUMBER": "the server speaks plaintext. Use --insecure on loopback.",
+}
+"""What gRPC says of a wrong certificate, host name or protocol, which have no code of their own, and what it means."""
+
+
 def hopeless(error: Any) -> bool:
-    """Would trying again lead to the same error? A wrong certificate, host name or protocol has no code of its own."""
-    signs = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "Hostname Verification")
+    """Would trying again lead to the same error?"""
     codes = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
-    return error.code() in codes or any(sign in str(error.details()) for sign in signs)
+    return error.code() in codes or any(sign in str(error.details()) for sign in WORDS)
+
+
+def in_words(reason: str) -> str:
+    return next((words for sign, words in WORDS.items() if sign in reason), f"{reason}.")
 
 
 def _frames(outbox: "queue.SimpleQueue[_Request | None]") -> Iterator[Frame]:

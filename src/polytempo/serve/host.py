@@ -255,6 +255,8 @@ class Host:
         if request.kind == "hello":
             before = self.sessions.get(client)
             if before is not None and before is not session:
+                log("replaced", level=logging.WARNING, client=client)
+                before.send(messages.refusal("another session of this client has begun: is its token used twice?"))
                 before.end()
             self.sessions[client] = session
             self._absent.pop(client, None)
@@ -320,7 +322,8 @@ class Host:
             self._send_all(self.service.task_again(client), request)
         else:
             weights = self.service.strategy.model_for(client)
-            request.session.send(messages.model(weights, self.service.schema), request.head.request)
+            message = messages.model(weights, self.service.version_of(weights), self.service.schema)
+            request.session.send(message, request.head.request)
 
     def _send_all(
         self, orders: list[Dispatched], request: Request | None = None, wanted: type[Train] | type[Send] = Train

@@ -35,9 +35,9 @@ def refusal(reason: str, again: bool = False) -> Message:
     return pb.Head(refusal=pb.Refusal(reason=reason, again=again)), ()
 
 
-def model(weights: Tensor, schema: Schema) -> Message:
+def model(weights: Tensor, version: int, schema: Schema) -> Message:
     """A model to use, not to train from."""
-    return pb.Head(model=pb.Model()), make_body(entries_of(schema), [weights])
+    return pb.Head(model=pb.Model(version=version)), make_body(entries_of(schema), [weights])
 
 
 def order_message(sent: Dispatched, schema: Schema) -> Message:

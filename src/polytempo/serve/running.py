@@ -64,6 +64,8 @@ async def serve(
 ) -> None:
     """Serve until told to stop. What can be wrong with the command is found before the journal is touched."""
     settings.check()
+    if directory.is_file():
+        raise UserError(f"{directory} is a file. Expected the service's directory (--dir).")
     credentials = _credentials(directory, address, insecure)
     roster = Roster.read(directory / ROSTER)
     opened = open_service(directory / JOURNAL, settings, lose_tail)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from polytempo.core.branch import branches
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.state import digest, pack, stateful
@@ -201,6 +202,11 @@ class Service:
         if flight.reported > heeded:
             orders.append(Dispatched(flight.reported, Report(client), 0, flight.number))
         return orders
+
+    def version_of(self, weights: Tensor) -> int:
+        """The version of the branch that has these weights now; -1 if none has."""
+        found = (branch.version for _, branch in branches(self.strategy.save_state()) if branch.weights is weights)
+        return next(found, -1)
 
     def next_timer(self) -> float | None:
         return self.timers[0][0] if self.timers else None

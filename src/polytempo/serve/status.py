@@ -4,11 +4,11 @@ import json
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from polytempo.core.branch import Branch
+from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.journal import Journal
@@ -78,18 +78,6 @@ def read_status(directory: Path) -> dict[str, Any]:
         raise UserError(f"{directory} holds no status. Expected the journal of a service (polytempo serve).") from None
     fresh = time.time() - said["written"] < 10 * WRITTEN_EVERY
     return said | {"running": fresh and not said["stopped"] and _alive(said["process"])}
-
-
-def branches(state: Any, name: str = "") -> Iterator[tuple[str, Branch]]:
-    """All branches in a strategy's state, by where they are."""
-    if isinstance(state, Branch):
-        yield name, state
-    elif isinstance(state, dict):
-        for key, value in state.items():
-            yield from branches(value, f"{name}.{key}" if name else str(key))
-    elif isinstance(state, list | tuple | deque):
-        for place, value in enumerate(state):
-            yield from branches(value, f"{name}.{place}")
 
 
 def _clients(service: Service, connected: Collection[int]) -> list[dict[str, Any]]:
