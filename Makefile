@@ -19,6 +19,9 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/training.py $(DATA)
 	$(BIN)/python benchmarks/overhead.py $(DATA)
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/serving_load.py
+	$(BIN)/python benchmarks/serving_load.py --soak 600
+	$(BIN)/python benchmarks/serving_faults.py
 	$(BIN)/polytempo bench baselines $(if $(DATA),$(DATA),--quick)
 
 .venv/installed: pyproject.toml constraints.txt
