@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from safetensors import SafetensorError
@@ -37,7 +38,9 @@ def status(
     )
     versions = ", ".join(f"{name} {version}" for name, version in said["branches"].items())
     console.print(f"branches: {versions}")
-    table = Table("client", "doing", "connected", "updates", "version", "staleness", "last update", "cluster")
+    table = Table(
+        *("client", "doing", "connected", "updates", "version", "staleness", "last update", "cluster"), box=SIMPLE_HEAD
+    )
     for row in said["clients"]:
         last = "" if row["last_update"] is None else f"{said['uptime'] - row['last_update']:,.0f} s ago"
         cells = (row["client"], row["doing"], "yes" if row["connected"] else "no", row["updates"])
