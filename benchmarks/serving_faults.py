@@ -34,7 +34,7 @@ from safetensors.numpy import save_file
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, SetTimer
 from polytempo.core.streams import stream
-from polytempo.serve import connection, host, journal
+from polytempo.serve import connection, host, journal, snapshots
 from polytempo.serve.access import Roster, make_tokens, read_token
 from polytempo.serve.client import Client
 from polytempo.serve.database import DATABASE
@@ -93,7 +93,7 @@ class Ticking(Strategy):
 
 def serve(tell: Connection, directory: Path, strategy: str, port: int) -> None:
     """Recover, tell the digest and the seconds that it took, listen, tell that, and serve for ever."""
-    host.SNAPSHOT_EVENTS, journal.SEGMENT_BYTES = SNAPSHOT_EVENTS, SEGMENT_BYTES
+    snapshots.SNAPSHOT_EVENTS, journal.SEGMENT_BYTES = SNAPSHOT_EVENTS, SEGMENT_BYTES
     log_to(level="error")
 
     async def run() -> None:

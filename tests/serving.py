@@ -141,7 +141,7 @@ class Hosted:
         self.clock = ManualClock()
         self.opened = open_service(self.directory, settings, lose_tail)
         self.host = Host(self.opened, settings.norm_bound, settings.patience, self.clock)
-        self.host._saver = AtOnce()
+        self.host.snapshots.writer = AtOnce()
         self.sessions: dict[int, FakeSession] = {}
         self._requests = 0
 

@@ -1,7 +1,9 @@
 """What must not stop a server, hide a loss, or hold its memory: strategies that fail, clients that stall, journals that
 changed."""
 
+import io
 import json
+import sqlite3
 import threading
 import time
 
@@ -11,13 +13,14 @@ import pytest
 from polytempo.core.errors import UserError
 from polytempo.serve import server as server_module
 from polytempo.serve.access import read_token
+from polytempo.serve.logs import log_to
 from polytempo.serve.opening import open_service
 from polytempo.serve.replay import replay
 from polytempo.serve.status import read_status
 from polytempo.serve.wire import SESSION
 from polytempo.serve.wire_pb2 import Frame, Head, Hello, Pull
 from polytempo.strategies import Strategy
-from serving import hosted, running, some_events, tiny_settings
+from serving import hosted, restarted, running, some_events, tiny_settings
 
 
 class FailsToSayGoodbye(Strategy):
@@ -128,3 +131,62 @@ def test_a_pulled_model_has_its_branchs_version(tmp_path):
         assert client.pull(10).version == 0
         client.run(lambda task: (task.tensors, 1), updates=2)
         assert client.pull(10).version == 2
+
+
+class HasNoCluster(Strategy):
+    def cluster_of(self, client):
+        raise ZeroDivisionError("no cluster")
+
+
+def test_a_status_that_cannot_be_told_stops_nothing(tmp_path):
+    with hosted(tmp_path, "test_endurance:HasNoCluster") as served:
+        served.hello(0)
+        served.host._status._next = 0.0
+        assert served.ready(0).WhichOneof("kind") == "task"
+
+
+def test_a_repeat_to_which_the_strategy_has_no_answer_is_refused_alone(tmp_path):
+    with hosted(tmp_path, "test_endurance:HasNoModel") as served:
+        served.hello(0)
+        served.ready(0)
+        head, body = served.pushed(0, ready=False)
+        served.ask(0, head, body)
+        assert "no answer" in served.ask(0, head, body).refusal.reason
+        assert served.ready(0).WhichOneof("kind") == "task"
+
+
+def test_an_event_that_could_not_be_marked_void_on_a_full_disk_is_marked_with_the_next_ones(tmp_path, monkeypatch):
+    with hosted(tmp_path, "serving:Brittle") as served:
+        served.hello(0)
+        served.ready(0)
+        journal = served.host.journal
+        with monkeypatch.context() as full:
+            full.setattr(journal, "_mark_void", lambda: full_disk() if journal._unmarked else None)
+            assert "could not take it" in served.push(0, answers={"break": 1}).refusal.reason
+        assert journal._unmarked
+        served.reconnect(0)
+        served.push(0)
+        served.push(0)
+        assert not journal._unmarked
+        assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
+
+
+def full_disk():
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def test_logs_are_json_lines_with_what_happened(tmp_path):
+    stream = io.StringIO()
+    log_to(stream, "info")
+    try:
+        with hosted(tmp_path) as served:
+            served.hello(0)
+            served.ready(0)
+            served.push(0)
+            served.push(0, samples=0)
+    finally:
+        log_to(level="error")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["joined", "ready", "updated", "refused"]
+    assert {"client": 0, "task": 1, "staleness": 0, "level": "info"}.items() <= lines[2].items()
+    assert "samples" in lines[3]["reason"]

@@ -23,9 +23,9 @@ from polytempo.core.events import Update
 from polytempo.core.state import digest
 from polytempo.core.streams import stream
 from polytempo.core.vectors import Schema
-from polytempo.serve import host as host_module
 from polytempo.serve import journal as journal_module
 from polytempo.serve import opening
+from polytempo.serve import snapshots as snapshots_module
 from polytempo.serve.events import Event, Handed
 from polytempo.serve.journal import DamagedError, Journal, JournalError
 from polytempo.serve.opening import open_service
@@ -167,7 +167,7 @@ def test_bodies_go_on_in_a_new_file_when_one_is_full(tmp_path: Path, monkeypatch
 def test_a_crash_after_any_event_comes_back_to_the_same_state(
     strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "SNAPSHOT_EVENTS", 7)
+    monkeypatch.setattr(snapshots_module, "SNAPSHOT_EVENTS", 7)
     with hosted(tmp_path, strategy) as served:
         moments = []
         handle = served.host.handle
@@ -268,7 +268,7 @@ def test_a_crash_in_a_snapshot_costs_nothing_and_leaves_nothing_for_ever(tmp_pat
         (served.directory / ".snapshot-000000000009.safetensors.abc").write_bytes(b"half")
         (served.directory / "snapshot-000000000011.safetensors").write_bytes(b"never registered")
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
-        served.host._last_snapshot()
+        served.host.snapshots.finish(served.host.service)
         assert len(list(served.directory.glob("*snapshot-*"))) == 2
         assert not list(served.directory.glob(".snapshot-*"))
 
@@ -333,7 +333,7 @@ def test_a_changed_row_is_noticed(column: str, tmp_path: Path) -> None:
 def test_a_damaged_snapshot_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         some_events(served, 3)
-        served.host._last_snapshot()
+        served.host.snapshots.finish(served.host.service)
         served.push(0)
         directory = served.copied(tmp_path / "crash")
         flip(journal_files(directory, "snapshot-*")[-1])
@@ -344,7 +344,7 @@ def test_a_damaged_snapshot_is_passed_over_for_the_one_before(tmp_path: Path) ->
 def test_without_a_readable_snapshot_nothing_is_guessed_and_nothing_deleted(lose_tail: bool, tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         some_events(served)
-        served.host._last_snapshot()
+        served.host.snapshots.finish(served.host.service)
         directory = served.copied(tmp_path / "crash")
         for path in journal_files(directory, "snapshot-*"):
             flip(path)
@@ -440,7 +440,7 @@ def test_a_replay_sums_as_the_server_did_whatever_the_number_of_threads(tmp_path
 def test_pruning_keeps_a_journal_bounded_and_every_kept_state_can_be_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "SNAPSHOT_EVENTS", 20)
+    monkeypatch.setattr(snapshots_module, "SNAPSHOT_EVENTS", 20)
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 2000)
     with hosted(tmp_path) as served:
         journal, states, sizes = served.host.journal, {}, []
@@ -497,7 +497,7 @@ def as_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_version_does_not_replay_a_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hosted(tmp_path) as served:
         some_events(served, 3)
-        served.host._last_snapshot()
+        served.host.snapshots.finish(served.host.service)
         at_snapshot, old_task = served.digest(), served.task(0)
         served.push(0)
         directory = served.copied(tmp_path / "crash")
@@ -520,7 +520,7 @@ def test_another_version_does_not_replay_a_tail(tmp_path: Path, monkeypatch: pyt
 def test_another_version_goes_on_where_a_snapshot_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hosted(tmp_path) as served:
         some_events(served)
-        served.host._last_snapshot()
+        served.host.snapshots.finish(served.host.service)
         before = served.digest()
     as_another_version(monkeypatch)
     assert restarted(tmp_path, served.settings) == before
@@ -535,7 +535,7 @@ def test_another_version_never_replays_because_a_snapshot_is_damaged(
 ) -> None:
     with hosted(tmp_path) as served:
         some_events(served)
-        served.host._last_snapshot()
+        served.host.snapshots.finish(served.host.service)
     flip(journal_files(tmp_path, "snapshot-*")[-1])
     as_another_version(monkeypatch)
     with pytest.raises(JournalError, match="another version"):
@@ -629,10 +629,10 @@ def test_a_full_disk_acknowledges_nothing_and_damages_nothing(
 
 
 def test_a_full_disk_at_a_snapshot_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_module, "SNAPSHOT_EVENTS", 3)
+    monkeypatch.setattr(snapshots_module, "SNAPSHOT_EVENTS", 3)
     with hosted(tmp_path) as served:
         with monkeypatch.context() as full:
-            full.setattr(journal_module, "write", fail)
+            full.setattr(journal_module, "save_packed", fail)
             some_events(served)
         assert served.host.journal.snapshots() == [0]
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()

@@ -61,10 +61,10 @@ def digest(*values: object) -> str:
 
 def save(value: object, path: Path) -> None:
     """Write the state to one file, so that a crash leaves the old file or the new one, never a part."""
-    write(*pack(value), path)
+    save_packed(*pack(value), path)
 
 
-def write(text: str, tensors: list[Tensor], path: Path) -> None:
+def save_packed(text: str, tensors: list[Tensor], path: Path) -> None:
     """The same, of what ``pack`` gave."""
     # The text is a tensor too: a header may not be longer than 100 MB.
     letters = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)

@@ -7,8 +7,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -18,13 +16,15 @@ from polytempo.core.orders import Send, Train
 from polytempo.core.status import Status
 from polytempo.serve import messages
 from polytempo.serve.checks import Refused, check_push
+from polytempo.serve.clock import Clock
 from polytempo.serve.events import Event, Handed, Kind
-from polytempo.serve.journal import JournalError, Snapshot
+from polytempo.serve.journal import JournalError
 from polytempo.serve.logs import log
 from polytempo.serve.messages import Message, order_message
 from polytempo.serve.opening import Opened
 from polytempo.serve.recovery import recover
 from polytempo.serve.service import Dispatched
+from polytempo.serve.snapshots import Snapshots
 from polytempo.serve.status import WRITTEN_EVERY, StatusFile
 from polytempo.serve.wire_pb2 import Head
 
@@ -32,10 +32,6 @@ GROUP = 256
 """Requests that are journalled with one sync, at most, ..."""
 GROUP_BYTES = 16 << 20
 """... and their bytes: the network goes on with others meanwhile."""
-SNAPSHOT_EVENTS = 10_000
-SNAPSHOT_BYTES = 256 << 20
-SNAPSHOT_SHARE = 4
-"""A snapshot is made after so many events, or after so many bytes handed in and as many times the last one's size."""
 JOURNAL_RETRY = 1.0
 """Seconds until something due is tried again when the journal could not be written."""
 
@@ -59,24 +55,6 @@ class Request:
     kind: Literal["hello", "ready", "push", "pull", "leave", "gone"]
     head: Head
     body: bytearray
-
-
-class Clock:
-    """Seconds of service uptime, over restarts: it goes on from the last time in the journal, and never back."""
-
-    def __init__(self, began: float, seconds: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
-        self._offset = began - seconds()
-        self._last = began
-
-    def __call__(self) -> float:
-        now = self._seconds() + self._offset
-        if now < self._last:
-            log("clock went backwards", level=logging.WARNING, seconds=self._last - now)
-            self._offset += self._last - now
-            now = self._last
-        self._last = now
-        return now
 
 
 class Host:
@@ -103,8 +81,7 @@ class Host:
         self._absent = self._everybody_absent()
         self.refusals: Counter[str] = Counter()
         self._journal_failed = False
-        self._saver = ThreadPoolExecutor(1, "polytempo-snapshot")
-        self._saving: Future[Snapshot] | None = None
+        self.snapshots = Snapshots(self.journal)
         self._status = StatusFile(self.journal.directory)
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="polytempo-host")
@@ -132,7 +109,7 @@ class Host:
         try:
             while not self._stopping:
                 self.handle(self._next_group())
-            self._last_snapshot()
+            self.snapshots.finish(self.service)
         except BaseException as error:
             self.error = error
             log("stopped", level=logging.CRITICAL, reason=str(error))
@@ -141,7 +118,7 @@ class Host:
                 session.end()
             self._flush()
             self._status.write(self.service, self.clock(), self.sessions, self.journal, self.refusals, stopping=True)
-            self._saver.shutdown()
+            self.snapshots.close()
             self.journal.close()
 
     def _next_group(self) -> list[Request]:
@@ -174,7 +151,7 @@ class Host:
         self._send_away()
         self._flush()
         self._status.write(self.service, self.clock(), self.sessions, self.journal, self.refusals)
-        self._snapshot_if_due()
+        self.snapshots.keep_up(self.service)
 
     def _handle_group(self, requests: list[Request]) -> list[Request]:
         """Check, journal, apply, answer. What a client asks for twice in one group is left for the next."""
@@ -189,6 +166,9 @@ class Host:
                 event = self._event_of(request)
             except Refused as reason:
                 self._refuse(request, str(reason))
+                continue
+            except Exception as error:  # in what it would be served now
+                self._has_no_answer(request, error)
                 continue
             if event is not None:
                 clients.add(request.session.client)
@@ -221,18 +201,18 @@ class Host:
                 return
             try:
                 self._answer(request, event, orders)
-            except (
-                Exception
-            ) as error:  # the event is safe; what cannot be said is a model that the strategy cannot give
-                log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
-                self._refuse(request, f"the strategy has no answer: {error!r}")
+            except Exception as error:  # the event is safe, but the strategy has no model to give
+                self._has_no_answer(request, error)
+
+    def _has_no_answer(self, request: Request, error: Exception) -> None:
+        log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
+        self._refuse(request, f"the strategy has no answer: {error!r}")
 
     def _take_back(self, number: int, request: Request | None, error: Exception) -> None:
         """The strategy failed half-way through an event: leave the event out, go back to the journal's state, and let
         everybody connect anew."""
         log("strategy failed", level=logging.ERROR, number=number, error=error)
-        with suppress(JournalError):  # a full disk: the last events that fail are left out without a mark too
-            self.journal.void(number, repr(error))
+        self.journal.void(number, repr(error))
         self.service = recover(self.journal, self._begin)
         if request is not None:
             self._refuse(request, f"the strategy could not take it: {error!r}")
@@ -389,35 +369,3 @@ class Host:
     def _everybody_absent(self) -> dict[int, float]:
         deadline = self.clock() + self._patience
         return {client: deadline for client in self.service.members if self.service.is_member(client)}
-
-    # Snapshots: written beside what goes on, and kept when they are whole.
-
-    def _snapshot_if_due(self) -> None:
-        most_bytes = max(SNAPSHOT_BYTES, SNAPSHOT_SHARE * self.journal.snapshot_bytes)
-        due = self.journal.unsaved_events >= SNAPSHOT_EVENTS or self.journal.unsaved_bytes >= most_bytes
-        if due and self._saving is None:
-            self._begin_snapshot()
-        if self._saving is not None and self._saving.done():
-            self._keep_snapshot()
-
-    def _begin_snapshot(self) -> None:
-        self._saving = self._saver.submit(self.journal.write_snapshot, self.journal.last, *self.service.frozen())
-
-    def _keep_snapshot(self) -> None:
-        saving, self._saving = self._saving, None
-        assert saving is not None
-        try:
-            made = saving.result()
-            self.journal.keep_snapshot(made)
-            log("snapshot", number=made.number, bytes=made.size)
-        except JournalError as error:
-            # The events are safe; the next snapshot is tried after as many again.
-            log("snapshot failed", level=logging.ERROR, reason=str(error))
-            self.journal.unsaved_events = self.journal.unsaved_bytes = 0
-
-    def _last_snapshot(self) -> None:
-        if self._saving is not None:
-            self._keep_snapshot()
-        if self.journal.last != self.journal.newest_snapshot():
-            self._begin_snapshot()
-            self._keep_snapshot()

@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from polytempo.core.files import sync_directory
-from polytempo.core.state import load, pack, write
+from polytempo.core.state import load, pack, save_packed
 from polytempo.core.vectors import Schema
 from polytempo.serve.database import DATABASE, DamagedError, JournalError, connect, reading, transaction, unwritable
 from polytempo.serve.events import Event
@@ -68,6 +68,7 @@ class Journal:
         self.directory = directory
         self._lock: int | None = None
         self._segment: _Segment | None = None
+        self._unmarked: dict[int, str] = {}  # events that are void, and not yet marked so
         self._database = connect(directory)
         self.about: dict[str, Any] = {
             name: json.loads(value) for name, value in self._query("SELECT name, value FROM about")
@@ -176,12 +177,14 @@ class Journal:
             if segment.end > began:
                 os.fdatasync(segment.file)
             with self._transaction():
+                self._mark_void()
                 self._database.executemany(f"INSERT INTO events VALUES ({','.join('?' * 13)})", rows)
         except (OSError, sqlite3.Error, JournalError) as error:
             segment.end = began
             with suppress(OSError):
                 os.ftruncate(segment.file, began)
             raise unwritable(self.directory, error) from error
+        self._unmarked.clear()
         written = sum(row[10] for row in rows)
         self.last += len(rows)
         self.unsaved_events += len(rows)
@@ -198,6 +201,8 @@ class Journal:
                 (after, self.last if until is None else until),
             )
             for number, at, kind, client, detail, small, segment, begins, size, crc in cursor:
+                if number in self._unmarked:
+                    continue
                 body = None if small is None else bytearray(small)
                 if segment is not None:
                     body = self._body(number, segment, begins, size)
@@ -218,9 +223,17 @@ class Journal:
         return body
 
     def void(self, number: int, reason: str) -> None:
-        """The strategy could not take this event: it is left out from now on."""
-        with self._transaction():
-            self._database.execute("UPDATE events SET void = ? WHERE number = ?", (reason, number))
+        """The strategy could not take this event: it is left out from now on. If the disk is full, the mark is made
+        together with the next events."""
+        self._unmarked[number] = reason
+        with suppress(JournalError):
+            with self._transaction():
+                self._mark_void()
+            self._unmarked.clear()
+
+    def _mark_void(self) -> None:
+        marks = [(reason, number) for number, reason in self._unmarked.items()]
+        self._database.executemany("UPDATE events SET void = ? WHERE number = ?", marks)
 
     def last_batch(self) -> int:
         """Number of the first event of those that were written with the last one."""
@@ -255,7 +268,7 @@ class Journal:
         """The packed state after an event, as a file. Any thread may do this; the state counts when it is kept."""
         path = self._snapshot_path(number)
         try:
-            write(text, tensors, path)
+            save_packed(text, tensors, path)
             return Snapshot(number, path.stat().st_size, _file_crc(path))
         except OSError as error:
             raise unwritable(self.directory, error) from error

@@ -1,7 +1,6 @@
 """From a journal to the state that it stands for: the newest snapshot, and every event after it."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from polytempo.serve.journal import DamagedError, Journal, JournalError
@@ -32,9 +31,8 @@ def recover(journal: Journal, begin: Callable[[], Service], until: int | None = 
                 void[number] = repr(error)
                 break
         else:
-            with suppress(JournalError):  # a full disk; it will be found again
-                for number, reason in void.items():
-                    journal.void(number, reason)
+            for number, reason in void.items():
+                journal.void(number, reason)
             return service
 
 

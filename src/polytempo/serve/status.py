@@ -1,6 +1,7 @@
 """How a service is doing, as a file beside its journal: whoever may read the directory may look."""
 
 import json
+import logging
 import os
 import time
 from collections import Counter, deque
@@ -12,6 +13,7 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.journal import Journal
+from polytempo.serve.logs import log
 from polytempo.serve.opening import STATUS
 from polytempo.serve.service import Service
 
@@ -42,25 +44,25 @@ class StatusFile:
         if seconds < self._next and not stopping:
             return
         self._next = seconds + WRITTEN_EVERY
-        said = {
-            "written": time.time(),
-            "stopped": stopping,
-            "process": os.getpid(),
-            "uptime": now,
-            "updates": service.updates,
-            "updates_per_second": self._rate(seconds, service.updates),
-            "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
-            "clients": _clients(service, connected),
-            "timers": len(service.timers),
-            "refusals": dict(refusals),
-            "journal": {"events": journal.last, "bytes": journal.bytes, "snapshot_bytes": journal.snapshot_bytes},
-        }
-        temporary = self._path.with_suffix(".tmp")
         try:
+            said = {
+                "written": time.time(),
+                "stopped": stopping,
+                "process": os.getpid(),
+                "uptime": now,
+                "updates": service.updates,
+                "updates_per_second": self._rate(seconds, service.updates),
+                "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
+                "clients": _clients(service, connected),
+                "timers": len(service.timers),
+                "refusals": dict(refusals),
+                "journal": {"events": journal.last, "bytes": journal.bytes, "snapshot_bytes": journal.snapshot_bytes},
+            }
+            temporary = self._path.with_suffix(".tmp")
             temporary.write_text(json.dumps(said))
             temporary.replace(self._path)
-        except OSError:
-            pass  # a full disk stops the journal, with an error; the status alone stops nothing
+        except Exception as error:  # a full disk stops the journal, with an error; the status alone stops nothing
+            log("status failed", level=logging.WARNING, reason=repr(error))
 
     def _rate(self, now: float, updates: int) -> float:
         self._counts.append((now, updates))

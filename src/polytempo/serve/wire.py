@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, deserialize
 from torch import Tensor
 
-from polytempo.core.tensor_file import header
+from polytempo.core.tensor_file import ITEM_BYTES, header
 from polytempo.core.vectors import Schema
 from polytempo.serve.wire_pb2 import Frame, Head
 
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return prod(self.shape) * _DTYPES[self.dtype].itemsize
+        return prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -141,10 +141,10 @@ def frames(head: Head, body: Sequence[Buffer] = ()) -> Iterator[Frame]:
 
 
 class Assembler:
-    """Puts frames together again. No message may be larger than ``limit``, which may be set between messages."""
+    """Puts frames together again. No message may be larger than ``limit``."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
+        self._limit = limit
         self._head: Head | None = None
         self._body = bytearray()
         self._filled = 0
@@ -174,6 +174,6 @@ class Assembler:
             raise WireError("a message does not begin with a head of a known kind")
         if frame.head.ByteSize() > LARGEST_HEAD:
             raise WireError(f"a head has {frame.head.ByteSize()} bytes; expected at most {LARGEST_HEAD}")
-        if frame.head.size > self.limit:
-            raise WireError(f"a message has {frame.head.size} bytes; expected at most {self.limit}")
+        if frame.head.size > self._limit:
+            raise WireError(f"a message has {frame.head.size} bytes; expected at most {self._limit}")
         self._head, self._body, self._filled = frame.head, bytearray(frame.head.size), 0
