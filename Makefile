@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
-# `make bench DATA_DIR=...` measures what docs/results.md says, on the MNIST in that directory.
+# `make bench DATA_DIR=...` measures what docs/results.md says, on the MNIST and CIFAR-10 in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
@@ -19,10 +19,13 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/training.py $(DATA)
 	$(BIN)/python benchmarks/overhead.py $(DATA)
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/clustering.py $(DATA)
 	$(BIN)/python benchmarks/serving_load.py
 	$(BIN)/python benchmarks/serving_load.py --soak 600
 	$(BIN)/python benchmarks/serving_faults.py
-	$(BIN)/polytempo bench baselines $(if $(DATA),$(DATA),--quick)
+	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity; do \
+		$(BIN)/polytempo bench $$bench $(if $(DATA),$(DATA),--quick) || exit 1; \
+	done
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -29,6 +29,7 @@ FIGURES = [
     "bytes_down",
     "mean_staleness",
     "clusters",
+    "purity",
     "ari",
     "digest",
 ]
@@ -216,6 +217,8 @@ def write_bad_files(folder):
         (["report", "nowhere"], "No finished run"),
         (["list", "strategy"], "Did you mean 'strategies'"),
         (["bench", "baseline"], "Did you mean 'baselines'"),
+        (["bench", "casa-table1", "--only", "mnist-mpl"], "Did you mean 'mnist-mlp'"),
+        (["bench", "casa-table1", "--row", "cassa"], "Did you mean 'casa'"),
         (["data", "get", "mnits"], "Did you mean 'mnist'"),
         (["data", "get", "mnist"], "mirror"),
     ],
@@ -340,18 +343,14 @@ def test_where_data_lie_and_how_many_threads_train_are_no_settings_of_a_result()
     assert one.settings() == other.settings()
 
 
-def test_a_bench_writes_its_table_and_goes_on_where_it_was(polytempo, tmp_path, monkeypatch):
+def test_a_bench_writes_its_quick_table(polytempo, tmp_path, monkeypatch):
     full = benches["baselines"]
-    shorter = replace(full, quick={**full.quick, "updates": 40, "clients": 5})
-    monkeypatch.setattr(cli, "benches", {"baselines": shorter})
-    code, out, _ = polytempo("bench", "baselines", "--quick", "--seeds", 1, "--quiet")
+    monkeypatch.setattr(cli, "benches", {"baselines": replace(full, quick={**full.quick, "updates": 40, "clients": 5})})
+    code, out, _ = polytempo(
+        "bench", "baselines", "--quick", "--seeds", 1, "--row", "fedbuff", "--row", "fedavg", "--quiet"
+    )
     assert code == 0
     assert "fedbuff" in out
-    results = tmp_path / "results/baselines"
-    table = json.loads((results / "quick.json").read_text())
-    assert [row["label"] for row in table["rows"]] == ["standalone", "fedavg", "fedprox", "fedasync", "fedbuff"]
-    assert (results / "quick.md").read_text().startswith("# CASA")
-    assert (results / "quick.svg").exists()
-    before = (results / "runs-quick/fedavg-seed0/result.json").stat().st_mtime_ns
-    polytempo("bench", "baselines", "--quick", "--seeds", 1, "--quiet")
-    assert (results / "runs-quick/fedavg-seed0/result.json").stat().st_mtime_ns == before
+    table = json.loads((tmp_path / "results/baselines/mnist-mlp-quick.json").read_text())
+    assert [row["label"] for row in table["rows"]] == ["fedavg", "fedbuff"]
+    assert (tmp_path / "results/baselines/mnist-mlp-quick.md").read_text().startswith("# CASA")

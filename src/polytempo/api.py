@@ -38,7 +38,10 @@ def simulate_experiment(
     if reuse and directory is not None and is_finished(experiment, directory):
         return Run.load(directory)
     done = run_experiment(experiment, directory, progress, objects=objects)
-    run = Run(done.config, done.result, done.history.evaluations, done.history.updates, done.history.marks)
+    history = done.history
+    run = Run(
+        done.config, done.result, history.evaluations, history.updates, history.marks, done.splits, done.similarity
+    )
     if directory is not None:
         write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")
     return run

@@ -1,6 +1,7 @@
-"""Published tables as experiments: our figures beside the paper's."""
+"""What papers show, as experiments: our figures beside theirs."""
 
-from polytempo.bench.baselines import baselines as _baselines  # noqa: F401  registers itself
-from polytempo.bench.bench import Bench, Case, benches, run_bench
+from polytempo.bench import casa as _casa  # noqa: F401  registers its benchmarks
+from polytempo.bench.bench import Bench, Case, Figure, Table, benches, part_of, quick_form
+from polytempo.bench.results import run_bench
 
-__all__ = ["Bench", "Case", "benches", "run_bench"]
+__all__ = ["Bench", "Case", "Figure", "Table", "benches", "part_of", "quick_form", "run_bench"]

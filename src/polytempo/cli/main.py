@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +15,7 @@ import typer
 from rich.console import Console
 
 from polytempo.api import simulate_experiment
-from polytempo.bench import benches, run_bench
+from polytempo.bench import benches, part_of, quick_form, run_bench
 from polytempo.cli.access import certs, tokens
 from polytempo.cli.comparing import comparison, find_runs
 from polytempo.cli.journals import replay, status
@@ -148,21 +149,25 @@ def list_(what: Annotated[str, typer.Argument(help=", ".join(TABLES))]) -> None:
 @app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="name of a benchmark, or list")],
-    quick: Annotated[bool, typer.Option("--quick", help="the same on digits, in at most 3 minutes")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="the first table, on digits, in at most 3 minutes")] = False,
+    only: Annotated[list[str], typer.Option(help="run only this table; may be repeated")] = [],  # noqa: B006
+    row: Annotated[list[str], typer.Option(help="run only this row, by its label; may be repeated")] = [],  # noqa: B006
     seeds: Annotated[int | None, typer.Option(min=1, help="runs per row")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets lie")] = None,
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("results"),
     quiet: Quiet = False,
 ) -> None:
-    """Run a published table as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
+    """Run what a paper shows as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
     if name == "list":
         Console().print(listing("benches"))
         return
-    chosen = benches[name]
+    chosen = part_of(benches[name], only, row)
+    chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
     with progress_bar(quiet) as bar, _continuable(f"--out {out}"):
-        written = run_bench(chosen, out, quick, seeds, data_dir, bar.begin, bar.show)
-    print(written.read_text())
-    Console().print(f"Written to {written.parent}", soft_wrap=True)
+        written = run_bench(chosen, out, data_dir, bar.begin, bar.show)
+    for table in written:
+        print(table.read_text())
+    Console().print(f"Written to {out / chosen.name}", soft_wrap=True)
 
 
 for command in (serve, join, status, replay, certs, tokens):

@@ -26,9 +26,10 @@ class Branch:
         self._handed_out = True
         return self._weights
 
-    def mix(self, weights: Tensor, share: float) -> None:
-        """``w <- (1 - share) w + share weights``"""
-        self._weights = torch.lerp(self._weights, weights, share, out=self._target())
+    def mix(self, weights: Tensor, share: float, mask: Tensor | None = None) -> None:
+        """``w <- (1 - share) w + share weights``, where there is a mask only inside it."""
+        shares = share if mask is None else share * mask
+        self._weights = torch.lerp(self._weights, weights, shares, out=self._target())
         self._changed()
 
     def step(self, delta: Tensor, scale: float = 1.0) -> None:

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from polytempo.core.files import write_whole
-from polytempo.core.tensor_file import write_tensors
+from polytempo.core.tensor_file import memory_of, write_tensors
 
 C = TypeVar("C", bound=type)
 
@@ -137,7 +137,7 @@ class _Packer:
 
 
 def _content(tensor: Tensor) -> str:
-    return hashlib.sha256(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data).hexdigest()
+    return hashlib.sha256(memory_of(tensor.detach().contiguous())).hexdigest()
 
 
 class _Unpacker:

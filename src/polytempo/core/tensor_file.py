@@ -40,13 +40,18 @@ def header(tensors: Iterable[Described]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
+def memory_of(tensor: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor where they lie."""
+    return tensor.view(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """A new file of these tensors."""
     whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     described = ((name, _NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in whole.items())
     with path.open("wb", buffering=0) as file:
         unsynced = 0
-        memory = (tensor.view(-1).view(torch.uint8).numpy().data for tensor in whole.values())
+        memory = (memory_of(tensor) for tensor in whole.values())
         for rest in (memoryview(header(described)), *memory):
             while len(rest):
                 written = file.write(rest[:SYNC_EVERY])

@@ -53,14 +53,11 @@ def name_rows(axes: Axes, labels: Sequence[str]) -> None:
 
 def legend_above(axes: Axes, handles: Sequence[Artist]) -> None:
     """A legend over the axes, in as many columns as the labels leave room for, so that it never covers data."""
-    lengths = [len(str(handle.get_label())) + 6 for handle in handles]
-    per_line = 72  # characters of this size across a figure, a key counted as six
-    columns = len(handles) if sum(lengths) <= per_line else max(1, per_line // max(lengths))
     axes.legend(
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
-        ncols=min(columns, len(handles)),
+        ncols=_columns(handles),
         fontsize=SMALL,
         labelcolor=INK,
         frameon=False,
@@ -68,6 +65,17 @@ def legend_above(axes: Axes, handles: Sequence[Artist]) -> None:
         handlelength=1.6,
         columnspacing=1.2,
     )
+
+
+def legend_height(handles: Sequence[Artist]) -> float:
+    """The room that ``legend_above`` needs, in inches."""
+    return 0.1 + 0.17 * -(-len(handles) // _columns(handles)) if handles else 0.1
+
+
+def _columns(handles: Sequence[Artist]) -> int:
+    lengths = [len(str(handle.get_label())) + 6 for handle in handles]
+    per_line = 72  # characters of this size across a figure, a key counted as six
+    return len(handles) if sum(lengths) <= per_line else max(1, per_line // max(lengths))
 
 
 def plain(label: str, longest: int = LONGEST) -> str:

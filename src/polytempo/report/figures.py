@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from polytempo.report.canvas import (
@@ -25,6 +23,7 @@ from polytempo.report.canvas import (
     row_height,
     styled,
 )
+from polytempo.report.drawing import POINTS, bar, draw_lines, ink_on, key, keys, over_seeds
 from polytempo.report.methods import Method, better_off, has_target, mean, methods_of
 from polytempo.report.run import Run
 from polytempo.report.table import amount, percent
@@ -43,7 +42,6 @@ __all__ = [
     "timeline",
 ]
 
-POINTS = 200  # per line: more than a screen shows, few enough for a small file
 EQUAL, WORSE = "#c8cdd4", "#6b7280"
 
 
@@ -79,7 +77,7 @@ def per_client_spread(runs: Sequence[Run]) -> Figure:
         )
     axes.set_xlim(0, 100)
     name_axes(axes, "clients, from worst to best (%)", "final accuracy (%)")
-    legend_above(axes, _keys(methods))
+    legend_above(axes, keys(methods))
     return figure
 
 
@@ -90,7 +88,7 @@ def fifths(runs: Sequence[Run]) -> Figure:
     for row, method in enumerate(methods):
         for name, offset, alpha in (("slowest", -0.19, 1.0), ("fastest", 0.19, 0.45)):
             values = 100 * method.figures(f"accuracy_{name}_fifth")
-            _bar(axes, row + offset, values, method.colour, alpha, percent(mean(values) / 100))
+            bar(axes, row + offset, values, method.colour, alpha, percent(mean(values) / 100))
     name_rows(axes, [method.label for method in methods])
     axes.set_xlim(0, 112)
     axes.set_xticks(range(0, 101, 20))
@@ -113,13 +111,13 @@ def bytes_over_time(runs: Sequence[Run]) -> Figure:
     methods = methods_of(runs)
     for method in methods:
         for name, dash in (("bytes_up", "-"), ("bytes_down", "--")):
-            at, _, middle, _ = _over_seeds(method, "time", name, 1e-6)
+            at, _, middle, _ = over_seeds(method, "time", name, 1e-6)
             axes.plot(at, middle, color=method.colour, linestyle=dash, linewidth=1.4)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     name_axes(axes, "virtual time (s)", "traffic so far (MB)")
-    of_methods = [_key(method.label, method.colour, "-", 2.0) for method in methods]
-    legend_above(axes, [*of_methods, _key("up", INK, "-", 1.4), _key("down", INK, "--", 1.4)])
+    of_methods = [key(method.label, method.colour, "-", 2.0) for method in methods]
+    legend_above(axes, [*of_methods, key("up", INK, "-", 1.4), key("down", INK, "--", 1.4)])
     return figure
 
 
@@ -132,7 +130,7 @@ def time_to_target(runs: Sequence[Run]) -> Figure:
         reached = int(np.count_nonzero(~np.isnan(values)))
         missed = f" ({reached} of {len(values)} seeds)" if reached < len(values) else ""
         note = amount(mean(values)) + missed if reached else "not reached" if has_target(method) else "no target"
-        _bar(axes, row, values, method.colour, 1.0, note, 0.55)
+        bar(axes, row, values, method.colour, 1.0, note, 0.55)
     name_rows(axes, [method.label for method in methods])
     longest = np.nanmax([0.0, *(value for method in methods for value in method.figures("time_to_target"))])
     axes.set_xlim(0, 1.3 * longest or 1.0)
@@ -147,9 +145,9 @@ def better_off_than_alone(runs: Sequence[Run]) -> Figure:
     for row, (method, shares) in enumerate(compared):
         left = 0.0
         for share, colour, ink in (
-            (shares.better, method.colour, _ink_on(method.colour)),
-            (shares.equal, EQUAL, _ink_on(EQUAL)),
-            (shares.worse, WORSE, _ink_on(WORSE)),
+            (shares.better, method.colour, ink_on(method.colour)),
+            (shares.equal, EQUAL, ink_on(EQUAL)),
+            (shares.worse, WORSE, ink_on(WORSE)),
         ):
             axes.barh(row, 100 * share, left=left, height=0.6, color=colour)
             if share >= 0.06:
@@ -178,26 +176,22 @@ def overview(run: Run) -> Figure:
 
 
 def _draw_accuracy(axes: Axes, methods: list[Method], against: str) -> None:
-    for method in methods:
-        at, lowest, middle, highest = _over_seeds(method, against, "accuracy", 100)
-        axes.plot(at, middle, color=method.colour, linestyle=method.dash, linewidth=1.6)
-        if len(method.runs) > 1:
-            axes.fill_between(at, lowest, highest, color=method.colour, alpha=0.18, linewidth=0)
-    keys = _keys(methods)
+    draw_lines(axes, methods, against, "accuracy", 100)
+    lines = keys(methods)
     if len(methods) == 1:  # with more methods these lines would hide each other, and `fifths` shows the ends
         colour = methods[0].colour
         for name, dash in (("slowest", ":"), ("fastest", "--")):
-            at, _, middle, _ = _over_seeds(methods[0], against, f"accuracy_{name}_fifth", 100)
+            at, _, middle, _ = over_seeds(methods[0], against, f"accuracy_{name}_fifth", 100)
             axes.plot(at, middle, color=colour, linestyle=dash, linewidth=0.9)
-            keys.append(_key(f"{name} fifth", colour, dash, 0.9))
+            lines.append(key(f"{name} fifth", colour, dash, 0.9))
     targets = {float(t) for method in methods for run in method.runs if (t := run.config.get("target")) is not None}
     if len(targets) == 1:
         target = 100 * targets.pop()
         axes.axhline(target, color=INK, linewidth=0.7, linestyle=(0, (2, 3)))
-        keys.append(_key(f"target {target:g} %", INK, (0, (2, 3)), 0.7))
+        lines.append(key(f"target {target:g} %", INK, (0, (2, 3)), 0.7))
     axes.set_xlim(left=0)
     name_axes(axes, "virtual time (s)" if against == "time" else "updates", "accuracy (%)")
-    legend_above(axes, keys)
+    legend_above(axes, lines)
 
 
 def _draw_staleness(axes: Axes, methods: list[Method]) -> None:
@@ -223,60 +217,3 @@ def _draw_staleness(axes: Axes, methods: list[Method]) -> None:
         name_rows(axes, [method.label for method in methods])
         name_axes(axes, "staleness (versions)")
     axes.set_xlim(edges[0], edges[-1])
-
-
-def _over_seeds(
-    method: Method, against: str, name: str, scale: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Where, lowest, mean and highest over a method's seeds. Seeds are evaluated at different times, so they are
-    interpolated on the stretch that all of them cover."""
-    lines = []
-    for run in method.runs:
-        at, values = run.over_evaluations(against), scale * run.over_evaluations(name)
-        known = ~np.isnan(at) & ~np.isnan(values)
-        if known.any():
-            lines.append((at[known], values[known]))
-    if not lines:
-        nothing = np.array([])
-        return nothing, nothing, nothing, nothing
-    if len(lines) == 1:
-        at, values = lines[0]
-        kept = evenly(len(at), POINTS)
-        return at[kept], values[kept], values[kept], values[kept]
-    start, end = max(at[0] for at, _ in lines), min(at[-1] for at, _ in lines)
-    grid = np.linspace(start, max(start, end), POINTS)
-    values = np.array([np.interp(grid, at, line) for at, line in lines])
-    return grid, values.min(axis=0), values.mean(axis=0), values.max(axis=0)
-
-
-def _keys(methods: list[Method]) -> list[Line2D]:
-    return [_key(method.label, method.colour, method.dash, 2.0) for method in methods]
-
-
-def _key(label: str, colour: str, dash: Any, width: float) -> Line2D:
-    return Line2D([], [], label=plain(label), color=colour, linestyle=dash, linewidth=width)
-
-
-def _ink_on(colour: str) -> str:
-    """Dark or white, whichever reads better on a colour."""
-    red, green, blue = to_rgb(colour)
-    return "#1b1f24" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.55 else "white"
-
-
-def _bar(axes: Axes, at: float, values: np.ndarray, colour: str, alpha: float, note: str, height: float = 0.34) -> None:
-    """A horizontal bar to the mean, a thin line from the lowest to the highest seed, the figure beside it."""
-    known = values[~np.isnan(values)]
-    end = float(known.max()) if len(known) else 0.0
-    if len(known):
-        axes.barh(at, known.mean(), height=height, color=colour, alpha=alpha)
-    if len(known) > 1:
-        axes.plot([known.min(), known.max()], [at, at], color=INK, linewidth=0.9)
-    axes.annotate(
-        note,
-        (end, at),
-        xytext=(3, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=SMALL,
-        color=INK,
-    )

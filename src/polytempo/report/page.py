@@ -8,14 +8,14 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from polytempo.core.errors import UserError
-from polytempo.report import figures
+from polytempo.report import clusters, figures
 from polytempo.report.canvas import inline_svg
 from polytempo.report.methods import Method, as_text, better_off, differing, methods_of, plain_name, settings
 from polytempo.report.run import Run
 from polytempo.report.style import CSS
 from polytempo.report.table import NOTHING, amount, comparison_rows, percent
 
-TIMELINES = 6  # methods that get a timeline of their own
+TIMELINES = 6  # methods that get a timeline, and clusters, of their own
 _LONG = ' class="long"'
 
 
@@ -39,6 +39,7 @@ def page(runs: Sequence[Run], title: str) -> str:
         _section("Results", _results(runs, methods)),
         _section("Better off than alone?", _better_off(runs, methods)),
         _section("Figures", _figures(runs, methods)),
+        _section("Clusters", _clusters(runs, methods)),
         _section("Who trained when", _timelines(methods)),
         _section("Every run", _every_run(methods)),
     ]
@@ -162,6 +163,64 @@ def _figures(runs: Sequence[Run], methods: list[Method]) -> str:
         )
     drawn = (_drawn(draw(runs), name, caption) for draw, name, caption in plots)
     return f'<div class="figures">{"".join(drawn)}</div>\n'
+
+
+def _clusters(runs: Sequence[Run], methods: list[Method]) -> str:
+    """How well the clusters fit the true groups, then for each method the clusters of its first seed that has some."""
+    of_methods = [(method, next(filter(clusters.has_clusters, method.runs), None)) for method in methods]
+    shown = [(method, run) for method, run in of_methods if run is not None]
+    fit = ""
+    if any(map(clusters.fits, methods)):
+        purity = (
+            "Purity: the share of clients in the largest true group of their cluster. At 1, no cluster mixes groups."
+        )
+        ari = "Adjusted Rand index: at 1 the clusters are the true groups, at 0 they fit no better than chance."
+        fit = (
+            '<div class="figures">'
+            + _drawn(clusters.fit_over_time(runs, "purity", "purity"), "purity", purity)
+            + _drawn(clusters.fit_over_time(runs, "ari", "adjusted Rand index"), "ari", ari)
+            + "</div>\n"
+        )
+    return fit + "".join(_clusters_of(method, run, i) for i, (method, run) in enumerate(shown[:TIMELINES]))
+
+
+def _clusters_of(method: Method, run: Run, place: int) -> str:
+    if run.splits:
+        over_time = clusters.cluster_tree(run, method.colour)
+        caption = (
+            "One band per cluster, as thick as it has clients, from its beginning to its end. A dashed line marks a "
+            "split, with the figures that decided it."
+        )
+    else:
+        over_time = clusters.cluster_sizes(run, method.colour)
+        caption = "The clients of each cluster at every evaluation."
+    has_groups = len(run.per_client("per_client_group", -1)) > 0
+    colours = " Colours are the clients’ true groups." if has_groups else ""
+    largest = ", in the colour of its largest true group" if has_groups else ""
+    plots = [
+        (
+            clusters.similarity(run, method.colour),
+            "similarity",
+            "How alike the clients are, as the method knows it: bright squares along the diagonal are clusters whose "
+            "clients agree. Numbers are clusters.",
+        ),
+        (
+            clusters.accuracy_per_cluster_over_time(run, method.colour),
+            "courses",
+            "Accuracy of each cluster while it lasted; thin lines are clusters that split.",
+        ),
+        (
+            clusters.accuracy_per_cluster(run, method.colour),
+            "ends",
+            f"Final accuracy of each cluster{largest}: the mean over its clients, and a line from worst to best.",
+        ),
+    ]
+    drawn = (_drawn(figure, f"{name}{place}", text) for figure, name, text in plots if figure is not None)
+    return (
+        f"<h3>{_named(method)}, seed {escape(as_text(run.seed))}</h3>\n"
+        + _drawn(over_time, f"clusters{place}", caption + colours, wide=True)
+        + f'<div class="figures">{"".join(drawn)}</div>\n'
+    )
 
 
 def _timelines(methods: list[Method]) -> str:

@@ -33,13 +33,17 @@ class Run:
     """One strategy, one seed, from start to end. Every figure of ``result`` is also an attribute (``run.accuracy``);
     accuracies are shares from 0 to 1, times are virtual seconds unless the name says otherwise, and None stands for a
     figure that the run does not have (``time_to_target`` when the target was not reached). ``run.updates`` is the
-    number of updates; ``update_log`` has one row for each."""
+    number of updates; ``update_log`` has one row for each. ``run.clusters`` is the number of clusters at the end;
+    ``splits`` says how they came about, one row per split, and ``similarity`` (clients x clients, NaN where two were
+    never compared) how alike the clients are, None for a method that compares nobody."""
 
     config: Row
     result: Row
     evaluations: Sequence[Row] = ()
     update_log: Sequence[Row] = ()
     marks: Sequence[Row] = ()
+    splits: Sequence[Row] = ()
+    similarity: np.ndarray | None = None
 
     strategy = _Figure[str]()
     seed = _Figure[int]()
@@ -59,21 +63,25 @@ class Run:
     bytes_down = _Figure[int]()
     mean_staleness = _Figure[float | None]()
     clusters = _Figure[int | None]()
+    purity = _Figure[float | None]()
     ari = _Figure[float | None]()
     digest = _Figure[str]()
 
     @classmethod
     def load(cls, directory: Path | str) -> "Run":
-        """Read a run directory. Only marks.jsonl may be missing."""
+        """Read a run directory. Marks, splits and similarity may be missing."""
         directory = Path(directory)
         _must_be_a_run(directory)
-        marks = directory / "marks.jsonl"
+        marks, splits = directory / "marks.jsonl", directory / "splits.jsonl"
+        similarity = directory / "similarity.npy"
         return cls(
             config=_read_object(directory / "config.json"),
             result=_read_object(directory / "result.json"),
             evaluations=_read_rows(directory / "evaluations.jsonl"),
             update_log=_read_rows(directory / "updates.jsonl"),
             marks=_read_rows(marks) if marks.exists() else (),
+            splits=_read_rows(splits) if splits.exists() else (),
+            similarity=_read_matrix(similarity) if similarity.exists() else None,
         )
 
     def figure(self, name: str) -> float:
@@ -90,8 +98,13 @@ class Run:
 
     def final_per_client(self) -> np.ndarray:
         """The last accuracy of each client's served model, NaN for a client without one."""
-        last = self.evaluations[-1] if self.evaluations else {}
-        return np.array([_number(value) for value in last.get("per_client", ())])
+        return self.per_client("per_client", -1)
+
+    def per_client(self, name: str, evaluation: int) -> np.ndarray:
+        """A number of every client at one evaluation (-1: the last), NaN where it is null; empty if there is none."""
+        row = self.evaluations[evaluation] if self.evaluations else {}
+        values = row.get(name)
+        return np.array(() if values is None else values, dtype=float)
 
     def clients(self) -> int:
         """How many clients there are, also those that never handed in an update."""
@@ -159,3 +172,11 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             raise UserError(f"{path}, line {number}, is not valid JSON: was it cut short? Resume the run") from None
     return rows
+
+
+def _read_matrix(path: Path) -> np.ndarray:
+    try:
+        matrix: np.ndarray = np.load(path)
+    except ValueError as error:
+        raise UserError(f"{path} is no array ({error}): was it cut short? Run it again") from None
+    return matrix

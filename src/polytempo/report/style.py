@@ -11,6 +11,7 @@ body { margin: 0; background: var(--page); color: var(--ink);
 main { max-width: 1160px; margin: 0 auto; padding: 24px 16px 48px; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 36px 0 10px; padding-bottom: 4px; border-bottom: 1px solid var(--grid); }
+h3 { font-size: 1rem; margin: 28px 0 10px; }
 .lead, .note, figcaption { color: var(--soft); }
 .lead { margin: 0; overflow-wrap: anywhere; }
 .lead strong { color: var(--ink); }

@@ -43,10 +43,10 @@ class _Column:
 
 def comparison_rows(runs: Sequence[Run]) -> list[ComparisonRow]:
     """One row per method, means over its seeds. A column that nobody has a figure for is left out, so is the time to
-    target when no run had a target."""
+    target when no run had a target, and so are clusters where everybody shares one model or nobody does."""
     methods = methods_of(runs)
     columns: dict[str, list[Cell]] = {}
-    for column in _COLUMNS:
+    for column in _COLUMNS + (_CLUSTER_COLUMNS if any(map(_clusters_clients, runs)) else ()):
         cells = [column.cell(method, runs) for method in methods]
         if any(cell.text != NOTHING for cell in cells):
             columns[column.title] = _with_best(cells, column.best)
@@ -169,6 +169,28 @@ def _better_off(method: Method, runs: Sequence[Run]) -> Cell:
     return Cell(percent(shares.better), shares.better) if shares else Cell(NOTHING)
 
 
+def _clusters_clients(run: Run) -> bool:
+    return 1 < run.figure("clusters") < run.clients()
+
+
+def _clusters(method: Method, runs: Sequence[Run]) -> Cell:
+    return Cell(_rounded(method.mean("clusters"), 1).removesuffix(".0"), method.mean("clusters"))
+
+
+def _fit(name: str) -> Callable[[Method, Sequence[Run]], Cell]:
+    """Purity or adjusted Rand index; nothing to see where every client is a cluster of its own."""
+
+    def cell(method: Method, runs: Sequence[Run]) -> Cell:
+        value = mean(np.array([run.figure(name) for run in method.runs if run.figure("clusters") < run.clients()]))
+        return Cell(_rounded(value, 2), value)
+
+    return cell
+
+
+def _rounded(value: float, decimals: int) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.{decimals}f}"
+
+
 _COLUMNS = (
     _Column("accuracy %", _accuracy, best="highest"),
     _Column("own model %", _share("accuracy_trained"), best="highest"),
@@ -182,4 +204,10 @@ _COLUMNS = (
     _Column("MB up", _amount("bytes_up", 1e6)),
     _Column("MB down", _amount("bytes_down", 1e6)),
     _Column("wall s", _amount("wall_seconds")),
+)
+
+_CLUSTER_COLUMNS = (
+    _Column("clusters", _clusters),
+    _Column("purity", _fit("purity"), best="highest"),
+    _Column("ARI", _fit("ari"), best="highest"),
 )

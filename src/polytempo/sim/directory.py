@@ -1,8 +1,11 @@
 """The run directory: what a run leaves, and what a later one may continue or must not overwrite."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.core.state import load
@@ -13,6 +16,8 @@ from polytempo.strategies import make_strategy
 CHECKPOINT = "checkpoint.safetensors"
 MODELS = "models.safetensors"
 RESULT = "result.json"
+SPLITS = "splits.jsonl"
+SIMILARITY = "similarity.npy"
 
 
 def config_of(experiment: Experiment) -> dict[str, Any]:
@@ -49,7 +54,7 @@ def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
                     )
                 saved: dict[str, Any] = load(directory / CHECKPOINT)
                 return saved
-        for left_over in (RESULT, MODELS):
+        for left_over in (RESULT, MODELS, SPLITS, SIMILARITY):
             (directory / left_over).unlink(missing_ok=True)
         write_json(directory / "config.json", config)
     except OSError as error:
@@ -71,6 +76,13 @@ def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
             "Choose another --out, or delete it."
         )
     return known
+
+
+def write_clusters(directory: Path, splits: Sequence[Mapping[str, Any]], similarity: np.ndarray | None) -> None:
+    """How the clusters came about: one row per split, and how alike the clients are where the method knows it."""
+    (directory / SPLITS).write_text("".join(json.dumps(split) + "\n" for split in splits))
+    if similarity is not None:
+        np.save(directory / SIMILARITY, similarity)
 
 
 def write_json(path: Path, value: object) -> None:

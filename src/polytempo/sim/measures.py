@@ -27,7 +27,7 @@ def evaluation_row(
     """Served accuracy over clients (mean, spread, slowest and fastest fifth), own-model accuracy, clusters."""
     from sklearn.metrics import adjusted_rand_score  # here, because it takes a second to import
 
-    clusters = [strategy.cluster_of(client) for client in range(len(served))]
+    clusters = np.array([strategy.cluster_of(client) for client in range(len(served))])
     known = trained[~np.isnan(trained)]
     return {
         "time": now,
@@ -37,11 +37,34 @@ def evaluation_row(
         "accuracy_std": float(served.std()),
         "accuracy_slowest_fifth": float(served[devices.slowest_fifth()].mean()),
         "accuracy_fastest_fifth": float(served[devices.fastest_fifth()].mean()),
-        "clusters": len(set(clusters)),
+        "clusters": len(np.unique(clusters)),
+        "purity": None if groups is None else purity(clusters, np.array(groups)),
         "ari": None if groups is None else float(adjusted_rand_score(groups, clusters)),
+        "accuracy_per_cluster": accuracy_per_cluster(clusters, served),
         "per_client": served,
         "per_client_trained": trained.copy(),
+        "per_client_cluster": clusters.astype(np.float64),
+        "per_client_group": None if groups is None else np.array(groups, np.float64),
     }
+
+
+def purity(clusters: np.ndarray, groups: np.ndarray) -> float:
+    """The share of clients that are in the largest true group of their cluster: ``sum_k max_g |C_k and g| / n``."""
+    _, cluster = np.unique(clusters, return_inverse=True)
+    _, group = np.unique(groups, return_inverse=True)
+    counts = np.zeros((cluster.max() + 1, group.max() + 1))
+    np.add.at(counts, (cluster, group), 1)
+    return float(counts.max(axis=1).sum() / len(clusters))
+
+
+def accuracy_per_cluster(clusters: np.ndarray, served: np.ndarray) -> dict[str, float] | None:
+    """Cluster -> mean accuracy of its clients, None where every client is a cluster of its own. The keys are text, as
+    they are in a row that was read back from its file."""
+    numbers, place, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    if len(numbers) == len(clusters):
+        return None
+    means = np.bincount(place, served) / sizes
+    return {str(number): mean for number, mean in zip(numbers.tolist(), means.tolist(), strict=True)}
 
 
 def score_clients(

@@ -15,16 +15,18 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from polytempo.core.splits import Split
 from polytempo.core.state import digest, save
 from polytempo.learn.flat import read_vector
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
-from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_json
+from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_clusters, write_json
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import Experiment
-from polytempo.sim.history import History
+from polytempo.sim.history import History, Row
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies.served import served_models
+from polytempo.strategies.strategy import Strategy
 from polytempo.world.data import load_dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import clients_in, make_federation
@@ -43,11 +45,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run's settings, figures and history."""
+    """A run's settings, figures and history, and how its clusters came about."""
 
     config: dict[str, Any]
     result: dict[str, Any]
     history: History
+    splits: list[Row]
+    similarity: np.ndarray | None
+    """How alike the clients are (clients x clients), where the strategy knows it."""
 
 
 @dataclass
@@ -86,13 +91,16 @@ def run_experiment(
     config |= {"clients": len(simulator.federation), "resolved": _resolved(experiment, simulator)}
     _warn_of_drifts_to_come(simulator)
     result = _result(experiment, simulator, clock)
+    splits = [_row(split) for split in simulator.strategy.splits()]
+    similarity = _similarity(simulator.strategy, len(simulator.federation))
     if directory is not None:
         history.flush()
         write_json(directory / "config.json", config)
         save_file(served_models(simulator.strategy, range(len(simulator.federation))), directory / MODELS)
+        write_clusters(directory, splits, similarity)
         write_json(directory / RESULT, result)  # last but for the checkpoint: what makes a run finished
         (directory / CHECKPOINT).unlink(missing_ok=True)
-    return Finished(config, result, history)
+    return Finished(config, result, history, splits, similarity)
 
 
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
@@ -220,9 +228,31 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
         "bytes_down": simulator.bytes_down,
         "mean_staleness": float(np.mean(staleness)) if staleness else 0.0,
         "clusters": last["clusters"],
+        "purity": last["purity"],
         "ari": last["ari"],
         "digest": digest(simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates),
     }
+
+
+def _row(split: Split) -> Row:
+    """A split as the row that its file holds."""
+    return {
+        "time": float(split.time),
+        "cluster": int(split.cluster),
+        "parts": [int(part) for part in split.parts],
+        "members": [[int(client) for client in part] for part in split.members],
+        "why": {name: float(figure) for name, figure in split.why.items()},
+    }
+
+
+def _similarity(strategy: Strategy, clients: int) -> np.ndarray | None:
+    """What the strategy knows, for all clients: it may not have met the last ones yet."""
+    known = strategy.similarity()
+    if known is None:
+        return None
+    matrix = np.full((clients, clients), np.nan, np.float32)
+    matrix[: len(known), : len(known)] = known
+    return matrix
 
 
 def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:

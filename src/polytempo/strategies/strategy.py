@@ -1,10 +1,11 @@
 """A strategy is the server's side of a method. It is told what happened and answers with orders; it never waits, reads
 a clock, opens a file or draws from a global random generator. So the same file runs simulated and served."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
+import numpy as np
 import pydantic.dataclasses
 from pydantic import ConfigDict, Field, PydanticUserError, ValidationError
 from torch import Tensor
@@ -14,6 +15,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Objective, Order, Orders, Train, Work
 from polytempo.core.registry import Registry, from_import_path, unknown
+from polytempo.core.splits import Split
 from polytempo.core.validation import refusal
 from polytempo.core.vectors import Schema
 from polytempo.strategies.parts.participation import EVERYONE, Participation, Quota
@@ -99,6 +101,15 @@ class Strategy:
     def tau(self, update: Update) -> int:
         """The staleness of an update: ``tau_i = t - v_i``."""
         return self.model.version - update.version
+
+    def splits(self) -> Sequence[Split]:
+        """How its clusters came about, in order of time."""
+        return ()
+
+    def similarity(self) -> np.ndarray | None:
+        """What a clustered method knows of how alike its clients are: a symmetric matrix by client number, NaN where
+        two were never compared; None for a method that compares nobody."""
+        return None
 
     # For the methods.
 

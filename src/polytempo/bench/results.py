@@ -1,0 +1,116 @@
+"""What a benchmark leaves: every table as JSON, Markdown, a plot and a report."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from polytempo.bench.bench import Bench, Case, Figure, Table, run_table
+from polytempo.report.canvas import save
+from polytempo.report.figures import accuracy_over_time
+from polytempo.report.page import write_report
+from polytempo.report.run import Run
+from polytempo.sim.run import Progress
+
+
+def run_bench(
+    bench: Bench,
+    out: Path,
+    data_dir: Path | None,
+    begin: Callable[[str], None],
+    progress: Callable[[Progress], None],
+) -> list[Path]:
+    """Run what is missing in ``out/runs`` and write each table, as soon as it is complete, to ``out/BENCH/TABLE`` as
+    .json, .md, .svg and .html; the paths of the Markdown."""
+    written = []
+    for table in bench.tables:
+        runs = run_table(bench, table, out / "runs", data_dir, begin, progress)
+        written.append(_write(bench, table, runs, out / bench.name))
+    return written
+
+
+def _write(bench: Bench, table: Table, runs: Mapping[str, Sequence[Run]], directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = table_rows(table, runs)
+    everything = [run for case in table.cases for run in runs[case.label]]
+    page = directory / f"{table.name}.html"
+    page.with_suffix(".json").write_text(
+        json.dumps({"bench": bench.name, "table": table.name, "settings": dict(table.settings), "rows": rows}, indent=1)
+    )
+    save(accuracy_over_time(everything), page.with_suffix(".svg"))
+    write_report(everything, page, f"{bench.title}: {table.title}")
+    page.with_suffix(".md").write_text(_markdown(bench, table, rows))
+    return page.with_suffix(".md")
+
+
+def table_rows(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
+    """For each row its label and, by column title, ``ours`` (one figure per seed) and ``paper`` (only where the paper
+    gives one)."""
+    return [
+        {"label": case.label, **{figure.title: _cell(table, case, figure, runs) for figure in table.figures}}
+        for case in table.cases
+    ]
+
+
+def _cell(table: Table, case: Case, figure: Figure, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+    ours = _values(runs[case.label], figure)
+    paper = {"paper": case.paper[figure.name]} if figure.published and figure.name in case.paper else {}
+    if not figure.relative:
+        return {"ours": ours, **paper}
+    base = next((other for other in table.cases if other.label == case.base), None)
+    if base is None:
+        return {"ours": [None] * len(ours)}
+    ratios = [_ratio(a, b) for a, b in zip(ours, _values(runs[base.label], figure), strict=True)]
+    of_base = base.paper.get(figure.name)
+    return {"ours": ratios, **{key: _ratio(value, of_base) for key, value in paper.items() if of_base}}
+
+
+def _values(runs: Sequence[Run], figure: Figure) -> list[float | None]:
+    found = [run.result.get(figure.name) for run in runs]
+    return [None if value is None else value * figure.scale for value in found]
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> str:
+    published = [figure for figure in table.figures if any("paper" in row[figure.title] for row in rows)]
+    titles = ["method"]
+    for figure in table.figures:
+        titles += [figure.title, f"{figure.title}, paper"] if figure in published else [figure.title]
+    lines = [
+        f"# {bench.title}: {table.title}",
+        "",
+        " ".join(filter(None, (bench.notes, table.notes))),
+        "",
+        f"{bench.seeds} seeds, mean ± standard deviation." if bench.seeds > 1 else "One seed.",
+        "",
+        "| " + " | ".join(titles) + " |",
+        "|---" + "|---:" * (len(titles) - 1) + "|",
+    ]
+    for row in rows:
+        cells = [row["label"]]
+        for figure in table.figures:
+            cells.append(_ours(row[figure.title]["ours"], figure))
+            if figure in published:
+                cells.append(_papers(row[figure.title], figure))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _ours(values: Sequence[float | None], figure: Figure) -> str:
+    there = [value for value in values if value is not None]
+    if not there:
+        return figure.missing
+    text = f"{mean(there):,.{figure.digits}f}"
+    if len(there) > 1:
+        text += f" ± {stdev(there):,.{figure.digits}f}"
+    return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)} seeds)"
+
+
+def _papers(cell: Mapping[str, Any], figure: Figure) -> str:
+    if "paper" not in cell:
+        return "–"
+    return "not reached" if cell["paper"] is None else f"{cell['paper']:.{figure.digits}f}"

@@ -1,0 +1,273 @@
+"""The plots of a report that show clusters: their tree or their sizes over time, how alike the clients are, how well
+the clusters fit the true groups, and how well each is served."""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from polytempo.report.canvas import (
+    INK,
+    SMALL,
+    WIDTH,
+    canvas,
+    evenly,
+    legend_above,
+    legend_height,
+    name_axes,
+    name_rows,
+    row_height,
+    styled,
+)
+from polytempo.report.drawing import POINTS, bar, draw_lines, key, keys
+from polytempo.report.lineage import (
+    GROUP_COLOURS,
+    NO_GROUP,
+    described,
+    group_colours,
+    groups_at,
+    has_clusters,
+    largest_group,
+    lineage,
+)
+from polytempo.report.methods import DASHES, Method, methods_of
+from polytempo.report.run import Run
+from polytempo.report.table import percent
+from polytempo.report.tree import LINE, cluster_tree, keys_of_groups
+
+__all__ = [
+    "accuracy_per_cluster",
+    "accuracy_per_cluster_over_time",
+    "cluster_sizes",
+    "cluster_tree",
+    "fit_over_time",
+    "has_clusters",
+    "similarity",
+]
+
+PIXELS = 256  # of a heat map's side: a larger matrix is shown in means over squares
+BARS = 40
+LINES = 12
+NEVER_COMPARED = "#c8cdd4"
+
+
+def cluster_sizes(run: Run, colour: str) -> Figure:
+    """How many clients each cluster has over virtual time, for methods whose clients move between clusters."""
+    rows = evenly(len(run.evaluations), POINTS)
+    times = run.over_evaluations("time")[rows]
+    cluster_of = np.array([run.per_client("per_client_cluster", i) for i in rows]).astype(int)
+    groups = np.array([groups_at(run, time) for time in times])
+    colours = group_colours(run, colour)
+    clusters = np.unique(cluster_of).tolist()
+    height = max(2.8, LINE * len(clusters) + 1.0)
+    figure, axes = canvas(height, width=2 * WIDTH)
+    base = np.zeros(len(rows))
+    middles = []
+    for cluster in clusters:
+        bottom = base
+        for group in np.unique(groups).tolist():
+            top = base + np.sum((cluster_of == cluster) & (groups == group), axis=1)
+            axes.fill_between(times, base, top, color=colours[group], linewidth=0, step="post")
+            base = top
+        axes.step(times, base, where="post", color=INK, linewidth=0.8)
+        middles.append((bottom[-1] + base[-1]) / 2)
+    axes.set_xlim(0, times[-1] or 1.0)
+    axes.set_ylim(run.clients(), 0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    name_axes(axes, "virtual time (s)", "clients")
+    for cluster, at in zip(clusters, _spread(middles, run.clients() * LINE / (height - 1.0)), strict=True):
+        text = described(cluster, np.flatnonzero(cluster_of[-1] == cluster), groups[-1])
+        axes.annotate(
+            text, (times[-1], at), xytext=(4, 0), textcoords="offset points", va="center", fontsize=SMALL, color=INK
+        )
+    _legend_of_groups(axes, colours)
+    return figure
+
+
+def similarity(run: Run, colour: str) -> Figure | None:
+    """How alike the clients are, as the method knows it, ordered by cluster and then by true group; None where it never
+    compared anybody."""
+    if run.similarity is None or not len(run.per_client("per_client_cluster", -1)):
+        return None
+    cluster_of = run.per_client("per_client_cluster", -1).astype(int)
+    groups = groups_at(run, np.inf)
+    order = np.lexsort((groups, cluster_of))
+    clients = len(order)
+    matrix = np.array(run.similarity, dtype=float)[np.ix_(order, order)]
+    np.fill_diagonal(matrix, np.nan)
+    compared = matrix[~np.isnan(matrix)]
+    if not len(compared):
+        return None
+    low, high = np.percentile(compared, (1, 99))
+    missing = len(compared) < clients * (clients - 1)
+    np.fill_diagonal(matrix, high)
+
+    colours = group_colours(run, colour)
+    handles = keys_of_groups(colours)
+    if missing:
+        handles.append(Patch(color=NEVER_COMPARED, label="never compared"))
+    figure, axes, beside = _square_axes(legend_height(handles))
+    shades = mpl.colormaps["viridis"].with_extremes(bad=NEVER_COMPARED)
+    image = axes.imshow(
+        _coarse(matrix), shades, vmin=low, vmax=high, interpolation="none", extent=(0, clients, clients, 0)
+    )
+    figure.colorbar(image, cax=beside).outline.set_visible(False)
+    beside.tick_params(colors=INK, labelsize=SMALL, length=0)
+    _borders(axes, cluster_of[order])
+    _groups_beside(axes, groups[order], colours)
+    name_axes(axes, "", "clients, by cluster")
+    if handles:
+        legend_above(axes, handles)
+    return figure
+
+
+def fit_over_time(runs: Sequence[Run], name: str, title: str) -> Figure:
+    """How well the clusters fit the true groups (``purity`` or ``ari``) against virtual time, for methods that have
+    clusters."""
+    methods = [method for method in methods_of(runs) if fits(method)]
+    figure, axes = canvas()
+    draw_lines(axes, methods, "time", name)
+    axes.set_xlim(left=0)
+    axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.03)
+    name_axes(axes, "virtual time (s)", title)
+    legend_above(axes, keys(methods))
+    return figure
+
+
+def fits(method: Method) -> bool:
+    """Has the method clusters, in a world whose true groups are known?"""
+    return any(has_clusters(run) and not np.isnan(run.over_evaluations("purity")).all() for run in method.runs)
+
+
+def accuracy_per_cluster(run: Run, colour: str) -> Figure:
+    """The final accuracy of each cluster: the mean over its clients as a bar, from the worst to the best as a line."""
+    cluster_of, accuracy = run.per_client("per_client_cluster", -1).astype(int), run.final_per_client()
+    groups, colours = groups_at(run, np.inf), group_colours(run, colour)
+    clusters = np.unique(cluster_of)
+    if len(clusters) > BARS:
+        means = [accuracy[cluster_of == cluster].mean() for cluster in clusters]
+        clusters = clusters[np.argsort(means, kind="stable")][evenly(len(clusters), BARS)]
+    figure, axes = canvas(row_height(len(clusters), 0.3))
+    labels = []
+    for row, cluster in enumerate(clusters.tolist()):
+        members = np.flatnonzero(cluster_of == cluster)
+        shade = colours[largest_group(members, groups)]
+        bar(axes, row, 100 * accuracy[members], shade, 1.0, percent(float(accuracy[members].mean())), 0.6)
+        labels.append(f"cluster {cluster} ({len(members)})")
+    name_rows(axes, labels)
+    axes.set_xlim(0, 112)
+    axes.set_xticks(range(0, 101, 20))
+    name_axes(axes, "final accuracy (%)", "cluster (clients)")
+    _legend_of_groups(axes, colours)
+    return figure
+
+
+def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
+    """The mean accuracy of each cluster's clients while it lasted; None where there are too many to tell apart."""
+    family = lineage(run)
+    if len(family) > LINES:
+        family = {number: cluster for number, cluster in family.items() if not cluster.parts}
+    if len(family) > LINES:
+        return None
+    times = run.over_evaluations("time")
+    figure, axes = canvas()
+    drawn: list[Line2D] = []
+    colours = group_colours(run, colour)
+    for place, (number, cluster) in enumerate(family.items()):
+        values = [(row.get("accuracy_per_cluster") or {}).get(str(number), np.nan) for row in run.evaluations]
+        group = largest_group(cluster.clients, groups_at(run, cluster.ended))
+        shade = (
+            INK if cluster.parts else GROUP_COLOURS[place % len(GROUP_COLOURS)] if group == NO_GROUP else colours[group]
+        )
+        dash = DASHES[sum(line.get_color() == shade for line in drawn) % len(DASHES)]
+        drawn.append(key(f"cluster {number}", shade, dash, 0.9 if cluster.parts else 1.6))
+        kept = evenly(len(times), POINTS)
+        axes.plot(
+            times[kept], 100 * np.array(values)[kept], color=shade, linestyle=dash, linewidth=drawn[-1].get_linewidth()
+        )
+    axes.set_xlim(left=0)
+    name_axes(axes, "virtual time (s)", "accuracy (%)")
+    legend_above(axes, drawn)
+    return figure
+
+
+def _square_axes(legend: float) -> tuple[Figure, Axes, Axes]:
+    """Square axes without grid for a matrix, with room above for a legend, and narrow ones beside it for its scale.
+    (A constrained layout leaves a square in the middle of nowhere.)"""
+    side, left, bottom, width = 3.75, 0.6, 0.2, WIDTH
+    height = bottom + side + legend
+    figure = Figure(figsize=(width, height))
+    axes = styled(figure.add_axes((left / width, bottom / height, side / width, side / height)))
+    axes.grid(visible=False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    scale = ((left + side + 0.12) / width, (bottom + side / 4) / height, 0.13 / width, side / 2 / height)
+    return figure, axes, figure.add_axes(scale)
+
+
+def _coarse(matrix: np.ndarray) -> np.ndarray:
+    """The matrix itself, or the means over squares of what was compared, so that a side has at most PIXELS."""
+    size = -(-len(matrix) // PIXELS)
+    if size == 1:
+        return matrix
+    starts = np.arange(0, len(matrix), size)
+    known = ~np.isnan(matrix)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        over_rows: np.ndarray = np.add.reduceat(values, starts, axis=0)
+        return np.add.reduceat(over_rows, starts, axis=1)
+
+    total, count = summed(np.where(known, matrix, 0.0)), summed(known.astype(float))
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+
+def _borders(axes: Axes, cluster_of: np.ndarray) -> None:
+    """Lines between the clusters of an ordered matrix, and their numbers, where there is room."""
+    starts = np.flatnonzero(np.diff(cluster_of, prepend=cluster_of[0] - 1))
+    ends = np.append(starts[1:], len(cluster_of))
+    bordered = np.maximum(ends - starts, np.roll(ends - starts, 1)) >= len(cluster_of) / 80
+    for start in starts[bordered & (starts > 0)]:  # lines between single clients would hide them
+        axes.axhline(start, color="white", linewidth=0.9)
+        axes.axvline(start, color="white", linewidth=0.9)
+    wide = ends - starts >= len(cluster_of) / 24
+    ticks, names = ((starts + ends) / 2)[wide], [str(number) for number in cluster_of[starts][wide]]
+    axes.set_xticks([])
+    axes.set_yticks(ticks, names)
+    axes.tick_params(pad=10)
+
+
+def _groups_beside(axes: Axes, groups: np.ndarray, colours: dict[int, str]) -> None:
+    """A strip in the colours of the true groups along two sides of an ordered matrix."""
+    if groups[0] == NO_GROUP:
+        return
+    clients = len(groups)
+    thick, away = 0.02 * clients, 0.01 * clients
+    starts = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), clients], strict=True):
+        shade = colours[int(groups[start])]
+        for corner, width, height in (
+            ((-away - thick, start), thick, end - start),
+            ((start, clients + away), end - start, thick),
+        ):
+            axes.add_patch(Rectangle(corner, width, height, color=shade, linewidth=0, clip_on=False))
+
+
+def _legend_of_groups(axes: Axes, colours: dict[int, str]) -> None:
+    handles = keys_of_groups(colours)
+    if handles:
+        legend_above(axes, handles)
+
+
+def _spread(places: list[float], gap: float) -> list[float]:
+    """Ordered places moved apart until each is at least the gap from the next, the last one not moved down."""
+    spread = list(places)
+    for i in range(1, len(spread)):
+        spread[i] = max(spread[i], spread[i - 1] + gap)
+    for i in range(len(spread) - 1, -1, -1):
+        limit = places[-1] if i == len(spread) - 1 else spread[i + 1] - gap
+        spread[i] = min(spread[i], limit)
+    return spread

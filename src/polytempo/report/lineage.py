@@ -1,0 +1,126 @@
+"""The clusters of a run: when each began and ended, who was in it, and which came from which."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.colors import to_hex
+
+from polytempo.report.run import Run
+
+# Paul Tol's muted colours, safe for the colour-blind and none of them a method's.
+GROUP_COLOURS = ("#44aa99", "#cc6677", "#ddcc77", "#88ccee", "#aa4499", "#999933", "#882255", "#117733", "#332288")
+NO_GROUP = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """One cluster from its beginning to its end."""
+
+    number: int
+    began: float
+    ended: float
+    clients: np.ndarray
+    """Who was in it at its end."""
+    newborn: np.ndarray
+    """Who was in it when a split made it; nobody if none did."""
+    parts: tuple[int, ...]
+    """The clusters it split into."""
+    why: Mapping[str, float]
+    """The figures that decided its split."""
+
+
+def has_clusters(run: Run) -> bool:
+    """Did some clients ever share a model that others did not have?"""
+    if not len(run.per_client("per_client_cluster", -1)):
+        return False
+    clusters = run.over_evaluations("clusters")
+    return bool(run.splits) or bool(np.any((clusters > 1) & (clusters < run.clients())))
+
+
+def lineage(run: Run) -> dict[int, Cluster]:
+    """All clusters that there ever were, by number. A beginning or an end that no split explains is known only from the
+    evaluations."""
+    nobody = np.array([], dtype=int)
+    seen = _seen(run)
+    ends = {split["cluster"]: split for split in run.splits}
+    births = {
+        part: (float(split["time"]), np.array(members, dtype=int))
+        for split in run.splits
+        for part, members in zip(split["parts"], split["members"], strict=True)
+    }
+    family = {}
+    for number in sorted({*seen, *ends, *births}):
+        born, newborn = births.get(number, (0.0, nobody))
+        first, ended, clients = seen.get(number, (born, _end(run), newborn))
+        began = born if number in births else first
+        split = ends.get(number)
+        if split is None:
+            family[number] = Cluster(number, began, ended, clients, newborn, (), {})
+        else:
+            clients = np.array([client for part in split["members"] for client in part], dtype=int)
+            family[number] = Cluster(
+                number, began, float(split["time"]), clients, newborn, tuple(split["parts"]), split["why"]
+            )
+    return family
+
+
+def _seen(run: Run) -> dict[int, tuple[float, float, np.ndarray]]:
+    """The first and the last time at which the evaluations saw each cluster, and who was in it then."""
+    times = run.over_evaluations("time")
+    seen: dict[int, tuple[float, float, np.ndarray]] = {}
+    for i, time in enumerate(times.tolist()):
+        cluster_of = run.per_client("per_client_cluster", i)
+        until = _end(run) if i == len(times) - 1 else time
+        for number in np.unique(cluster_of):
+            first = seen[int(number)][0] if int(number) in seen else time if i else 0.0
+            seen[int(number)] = (first, until, np.flatnonzero(cluster_of == number))
+    return seen
+
+
+def _end(run: Run) -> float:
+    return float(run.virtual_time or 0.0)
+
+
+def groups_at(run: Run, time: float) -> np.ndarray:
+    """The true group of every client at a time; all ``NO_GROUP`` where none are known."""
+    times = run.over_evaluations("time")
+    at = max(int(np.searchsorted(times, time, side="right")) - 1, 0)
+    groups = run.per_client("per_client_group", at)
+    return groups.astype(int) if len(groups) else np.full(run.clients(), NO_GROUP)
+
+
+def group_colours(run: Run, otherwise: str) -> dict[int, str]:
+    """A colour for every true group that a client ever had; one for everybody where none are known."""
+    known = [run.per_client("per_client_group", i) for i in range(len(run.evaluations))]
+    groups = np.unique(np.concatenate([*known, []])).astype(int).tolist()
+    if len(groups) <= len(GROUP_COLOURS):
+        colours = list(GROUP_COLOURS)
+    else:
+        colours = [to_hex(colour) for colour in mpl.colormaps["turbo"](np.linspace(0.05, 0.95, len(groups)))]
+    return {NO_GROUP: otherwise, **dict(zip(groups, colours, strict=False))}
+
+
+def composition(clients: np.ndarray, groups: np.ndarray) -> dict[int, int]:
+    """How many of the clients are of each true group, by group."""
+    numbers, counts = np.unique(groups[clients], return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+
+def largest_group(clients: np.ndarray, groups: np.ndarray) -> int:
+    """The true group that most of the clients are of."""
+    counts = composition(clients, groups)
+    return max(counts, key=lambda group: counts[group], default=NO_GROUP)
+
+
+def described(number: int, clients: np.ndarray, groups: np.ndarray) -> str:
+    """``cluster 3: 20 clients, all of group 0``."""
+    counts = sorted(composition(clients, groups).items(), key=lambda item: -item[1])
+    text = f"cluster {number}: {len(clients)} client{'' if len(clients) == 1 else 's'}"
+    if not counts or counts[0][0] == NO_GROUP:
+        return text
+    if len(counts) == 1:
+        return f"{text}, {'all of ' if len(clients) > 1 else ''}group {counts[0][0]}"
+    shown = ", ".join(f"{count} of group {group}" for group, count in counts[:2])
+    return f"{text}, {shown}{', …' if len(counts) > 2 else ''}"

@@ -1,0 +1,87 @@
+"""CASA's buffers (section 4.3, Algorithm 2): for every client, recent models of others that began at about the same
+time, to be compared with its own when it comes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.core.state import stateful
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What of an update is compared. Buffers hold references to it, never copies."""
+
+    client: int
+    vector: Tensor
+    norm: float
+    samples: int
+
+    @classmethod
+    def of(cls, client: int, vector: Tensor, samples: int) -> "Sample":
+        return cls(client, vector, float(torch.linalg.vector_norm(vector)), samples)
+
+
+@stateful
+class Buffers:
+    """The buffers of all clients as one table of entries (owner, sender, which of the sender's models), oldest first.
+    No buffer holds two models of one sender."""
+
+    def __init__(self) -> None:
+        self.owners = np.zeros(0, np.int64)
+        self.senders = np.zeros(0, np.int64)
+        self.numbers = np.zeros(0, np.int64)
+        self.held: dict[int, Sample] = {}
+        """The models that some entry refers to, by number."""
+        self.made = 0
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    def of(self, owner: int) -> list[Sample]:
+        """The models in a client's buffer, oldest first."""
+        return [self.held[number] for number in self.numbers[self.owners == owner].tolist()]
+
+    def offer(self, sample: Sample, owners: np.ndarray) -> None:
+        """Put a model into the buffers of these clients, but for those that hold one of the same sender."""
+        holders = self.owners[self.senders == sample.client]
+        holds = np.zeros(1 + max(holders.max(initial=0), owners.max(initial=0)), bool)
+        holds[holders] = True
+        owners = owners[~holds[owners]]
+        if len(owners):
+            self.held[self.made] = sample
+            self.owners = np.concatenate([self.owners, owners])
+            self.senders = np.concatenate([self.senders, np.full_like(owners, sample.client)])
+            self.numbers = np.concatenate([self.numbers, np.full_like(owners, self.made)])
+            self.made += 1
+
+    def keep(self, entries: np.ndarray) -> None:
+        """Forget all other entries, and the models that none refers to any more."""
+        self.owners, self.senders, self.numbers = self.owners[entries], self.senders[entries], self.numbers[entries]
+        new = np.diff(self.numbers, prepend=-1) > 0  # in order of age, so in order of numbers
+        self.held = {number: self.held[number] for number in self.numbers[new].tolist()}
+
+    def empty(self, owner: int) -> None:
+        """Forget a client's buffer."""
+        self.keep(self.owners != owner)
+
+    def save_state(self) -> dict[str, object]:
+        return dict(vars(self))
+
+    @classmethod
+    def load_state(cls, saved: dict[str, object]) -> "Buffers":
+        made = cls()
+        vars(made).update(saved)
+        return made
+
+
+def within_budget(budget: int, compared: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """A mask of the entries to keep: pairs never compared first, then owners with a smaller alpha (the slower ones),
+    then the older entry (Eq. 11)."""
+    rank = compared + alpha + 1e-12 * np.arange(len(alpha))  # alpha is less than 1, so it only decides between equals
+    kept = np.zeros(len(rank), bool)
+    kept[np.argpartition(rank, budget)[:budget]] = True
+    return kept

@@ -1,0 +1,130 @@
+"""What the asynchronous forms of clustered methods share: decayed mixing, and the most recent vector of each client."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from polytempo.core.events import Update
+from polytempo.core.orders import Orders
+from polytempo.core.state import stateful
+from polytempo.strategies.parts.clusters import Clustered
+from polytempo.strategies.parts.cosines import cosines_by_client, nearest, norm
+from polytempo.strategies.parts.staleness import Polynomial, Staleness
+from polytempo.strategies.strategy import parameters
+
+
+@stateful
+class Latest:
+    """The most recent vector of each client, shared, never copied; and for each cluster ``sum_j s_j v_j`` over its
+    members that are there, kept up with every event, so that an event costs O(d) however large the cluster is."""
+
+    def __init__(self) -> None:
+        self.vectors: dict[int, Tensor] = {}
+        """Also of clients that are away."""
+        self.scales: dict[int, float] = {}
+        self.norms: dict[int, float] = {}
+        self.sums: dict[int, Tensor] = {}
+        """Of clusters in which anybody is counted; in double precision, so that taking away hardly rounds."""
+        self.counted: dict[int, int] = {}
+        """Client -> the cluster in whose sum it is."""
+
+    def put(self, client: int, cluster: int, vector: Tensor, scale: float, length: float) -> None:
+        """A client of this cluster handed in."""
+        self.leave(client)
+        self.vectors[client], self.scales[client], self.norms[client] = vector, scale, length
+        self.enter(client, cluster)
+
+    def enter(self, client: int, cluster: int) -> None:
+        """Count what is known of a client, if anything, in this cluster and in no other."""
+        if client in self.vectors:
+            self.leave(client)
+            total = self.sums.setdefault(cluster, torch.zeros_like(self.vectors[client], dtype=torch.float64))
+            total.add_(self.vectors[client], alpha=self.scales[client])
+            self.counted[client] = cluster
+
+    def leave(self, client: int) -> None:
+        if client in self.counted:
+            cluster = self.counted.pop(client)
+            self.sums[cluster].sub_(self.vectors[client], alpha=self.scales[client])
+            if cluster not in self.counted.values():
+                del self.sums[cluster]
+
+    def split(self, cluster: int, parts: Mapping[int, Iterable[int]]) -> None:
+        """A cluster ended and these began: their sums are made afresh."""
+        for number, clients in parts.items():
+            for client in clients:
+                self.counted.pop(client, None)
+                self.enter(client, number)
+        self.sums.pop(cluster, None)
+
+    def save_state(self) -> dict[str, object]:
+        return dict(vars(self))
+
+    @classmethod
+    def load_state(cls, saved: dict[str, object]) -> "Latest":
+        made = cls()
+        vars(made).update(saved)
+        return made
+
+
+@parameters
+class LatestClustered(Clustered, ABC):
+    """Each update is mixed into its cluster's model, less the staler it is, and becomes its client's most recent one;
+    then the method looks whether that cluster has to split. The first update of a client without a cluster, trained
+    from another cluster's model, only says where the client belongs."""
+
+    mixing: float = Field(0.3, gt=0, le=1, description="alpha, the share of a fresh update in the new model")
+    staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")
+
+    def setup(self) -> None:
+        self.latest = Latest()
+
+    @abstractmethod
+    def compared(self, update: Update) -> Tensor:
+        """The vector by which clients are compared."""
+
+    @abstractmethod
+    def scale(self, update: Update, length: float) -> float:
+        """How much a vector of this length counts in its cluster's sum."""
+
+    @abstractmethod
+    def directions(self) -> Mapping[int, Tensor]:
+        """What stands for each cluster when a newcomer is placed."""
+
+    @abstractmethod
+    def look(self, cluster: int, members: Sequence[int], now: float) -> None:
+        """Split this cluster, if it has to be. It has two members or more and all of them have handed in."""
+
+    def joined(self, client: int, now: float) -> Orders:
+        orders = super().joined(client, now)
+        if client in self.clusters.home:
+            self.latest.enter(client, self.clusters.home[client])
+        return orders
+
+    def left(self, client: int, now: float) -> Orders:
+        self.latest.leave(client)
+        return super().left(client, now)
+
+    def updated(self, update: Update, now: float) -> None:
+        client, vector = update.client, self.compared(update)
+        if client not in self.clusters.home:
+            self.clusters.assign(client, nearest(vector, self.directions(), otherwise=self.clusters.largest()))
+            return
+        cluster, length = self.clusters.home[client], norm(vector)
+        self.clusters.branches[cluster].mix(update.weights, self.mixing * self.staleness(self.tau(update)))
+        self.latest.put(client, cluster, vector, self.scale(update, length), length)
+        members = self.clusters.complete(cluster, self.latest.counted)
+        if members:
+            self.look(cluster, members, now)
+
+    def split(self, cluster: int, parts: Sequence[Sequence[int]], now: float, why: Mapping[str, float]) -> None:
+        self.clusters.split(cluster, parts, now, why)
+        numbers = self.clusters.splits[-1].parts
+        self.latest.split(cluster, dict(zip(numbers, parts, strict=True)))
+
+    def similarity(self) -> np.ndarray | None:
+        return cosines_by_client(self.latest.vectors)

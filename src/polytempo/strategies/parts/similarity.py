@@ -1,0 +1,78 @@
+"""How alike clients are, pair by pair, as far as anyone has compared them."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.core.state import stateful
+
+CONNECTED = 1e-6
+"""The least weight of a pair in a graph: the solvers of spectral clustering expect that it does not fall apart."""
+
+
+@stateful
+class Similarity:
+    """A symmetric matrix over the clients' numbers with ones on its diagonal, NaN where two were never compared. It
+    takes four bytes for every pair of clients."""
+
+    def __init__(self, values: np.ndarray | None = None) -> None:
+        self.values = np.ones((0, 0), np.float32) if values is None else values
+
+    def make_room(self, clients: int) -> None:
+        """Grow to at least so many clients, by half at least, so that growing stays cheap."""
+        size = len(self.values)
+        if clients > size:
+            grown = np.full((max(clients, size + size // 2),) * 2, np.nan, np.float32)
+            np.fill_diagonal(grown, 1)
+            grown[:size, :size] = self.values
+            self.values = grown
+
+    def set(self, client: int, others: Sequence[int], cosines: Sequence[float]) -> None:
+        self.values[client, others] = self.values[others, client] = cosines
+
+    def compared(self, clients: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Which of these pairs have been compared."""
+        return ~np.isnan(self.values[clients, others])
+
+    def block(self, clients: Sequence[int]) -> np.ndarray:
+        """The part of the matrix that is about these clients."""
+        return self.values[np.ix_(clients, clients)].astype(np.float64)
+
+    def save_state(self) -> dict[str, object]:
+        return {"values": self.values}
+
+    @classmethod
+    def load_state(cls, saved: dict[str, object]) -> "Similarity":
+        return cls(**saved)  # type: ignore[arg-type]
+
+
+def coverage(block: np.ndarray) -> float:
+    """The share of a block's pairs that have been compared."""
+    pairs = block.size - len(block)
+    return 1 - np.count_nonzero(np.isnan(block)) / pairs if pairs else 1.0
+
+
+def affinity(block: np.ndarray, source: Literal["delta", "weights"]) -> np.ndarray:
+    """Weights of a graph, 0 to 1, from a block of cosines. Of deltas, negative cosines count as 0; cosines of weights,
+    which are all close to 1, are stretched from the lowest to the highest of the block. Missing pairs get the mean."""
+    pairs = ~np.eye(len(block), dtype=bool)
+    known = pairs & ~np.isnan(block)
+    if not known.any():
+        return np.ones_like(block)
+    if source == "delta":
+        graph = np.clip(block, 0, 1)
+    else:
+        lowest, highest = block[known].min(), block[known].max()
+        graph = (block - lowest) / (highest - lowest) if highest > lowest else np.ones_like(block)
+    graph[pairs & ~known] = graph[known].mean()
+    np.maximum(graph, CONNECTED, out=graph)
+    np.fill_diagonal(graph, 1)
+    return graph
+
+
+def cosine(a: Tensor, b: Tensor, norms: float) -> float:
+    """``a . b / norms``, the product of both norms; 0 for a zero vector."""
+    return float(torch.dot(a, b)) / norms if norms else 0.0

@@ -1,0 +1,100 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from polytempo.bench import Bench, Case, Figure, Table, benches, part_of, quick_form, run_bench
+from polytempo.core.errors import UserError
+from polytempo.sim.experiment import make_experiment
+
+SETTINGS = {"data": "digits", "clients": 4, "updates": 8, "target": 0.999}
+ACCURACY = Figure("accuracy", "accuracy %", scale=100)
+TIME = Figure("time_to_target", "time", missing="not reached")
+UPDATES = Figure("updates", "updates / base", relative=True)
+
+
+def table(name, cases, figures=(ACCURACY,), **settings):
+    return Table(name, name.title(), "", {**SETTINGS, **settings}, cases, figures)
+
+
+def bench(*tables, name="small"):
+    return Bench(name, "A small one", "", tables, quick={"updates": 4}, seeds=1)
+
+
+def run(chosen, out):
+    return run_bench(chosen, out, None, lambda label: None, lambda standing: None)
+
+
+def fedavg(**others):
+    return Case("fedavg", {"strategy": "fedavg"}, **others)
+
+
+@pytest.mark.parametrize("name", list(benches))
+def test_every_row_of_every_bench_is_an_experiment(name):
+    for form in (benches[name], quick_form(benches[name])):
+        for each in form.tables:
+            for case in each.cases:
+                make_experiment(**{**each.settings, **case.settings}).check()
+
+
+@pytest.mark.parametrize("name", list(benches))
+def test_every_base_is_a_row_of_the_same_table(name):
+    for each in benches[name].tables:
+        labels = [case.label for case in each.cases]
+        assert len(set(labels)) == len(labels)
+        assert {case.base for case in each.cases} - {None} <= set(labels)
+
+
+def test_a_row_that_stands_in_two_benches_is_run_once(tmp_path):
+    run(bench(table("one", [fedavg()])), tmp_path)
+    (kept,) = (tmp_path / "runs").iterdir()
+    before = (kept / "result.json").stat().st_mtime_ns
+    run(bench(table("another", [fedavg()]), name="other"), tmp_path)
+    assert list((tmp_path / "runs").iterdir()) == [kept]
+    assert (kept / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_bench_that_is_cut_off_leaves_the_tables_that_are_done(tmp_path):
+    broken = table("second", [Case("none", {"strategy": "no-such"})])
+    with pytest.raises(UserError, match="no-such"):
+        run(bench(table("first", [fedavg()]), broken), tmp_path)
+    assert json.loads((tmp_path / "small/first.json").read_text())["rows"][0]["label"] == "fedavg"
+    assert not (tmp_path / "small/second.json").exists()
+
+
+def test_the_papers_figures_stand_beside_ours(tmp_path):
+    cases = [
+        fedavg(paper={"accuracy": 97.9, "time_to_target": None}),
+        Case("fedasync", {"strategy": "fedasync"}, {}),
+    ]
+    (written,) = run(bench(table("one", cases, (ACCURACY, TIME))), tmp_path)
+    head, _, *rows = [line for line in written.read_text().splitlines() if line.startswith("|")]
+    assert head == "| method | accuracy % | accuracy %, paper | time | time, paper |"
+    assert [row.split(" | ")[2:] for row in rows] == [
+        ["97.90", "not reached", "not reached |"],
+        ["–", "not reached", "– |"],
+    ]
+
+
+def test_relative_figures_are_divided_by_those_of_the_base(tmp_path):
+    cases = [
+        fedavg(paper={"updates": 30.0}, base="twice"),
+        Case("twice", {"strategy": "fedavg", "updates": 16}, {"updates": 20.0}),
+    ]
+    run(bench(table("one", cases, (UPDATES,))), tmp_path)
+    rows = json.loads((tmp_path / "small/one.json").read_text())["rows"]
+    assert [row["updates / base"] for row in rows] == [{"ours": [0.5], "paper": 1.5}, {"ours": [None]}]
+
+
+def test_a_part_of_a_bench_has_only_the_tables_and_rows_named():
+    two = bench(table("one", [fedavg(), replace(fedavg(), label="again")]), table("two", [fedavg()]))
+    assert [each.name for each in part_of(two, ["two"], []).tables] == ["two"]
+    assert [each.name for each in part_of(two, [], ["again"]).tables] == ["one"]
+    with pytest.raises(UserError, match="Unknown table"):
+        part_of(two, ["three"], [])
+
+
+def test_the_quick_form_is_the_first_table_with_its_own_settings():
+    (only,) = quick_form(bench(table("one", [fedavg()]), table("two", [fedavg()]))).tables
+    assert only.name == "one-quick"
+    assert only.settings["updates"] == 4
