@@ -72,8 +72,7 @@ class DynamicClusters(Clustered, ABC):
         client = update.client
         self.began[client] = -1
         sample = Sample.of(client, update.delta if self.source == "delta" else update.weights, update.samples)
-        others = self.buffers.of(client)
-        self.buffers.empty(client)
+        others = self.buffers.empty(client)
         if client not in self.clusters.home:
             self.clusters.assign(client, self._nearest(sample, others))
         if others:

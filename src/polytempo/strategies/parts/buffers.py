@@ -60,13 +60,18 @@ class Buffers:
 
     def keep(self, entries: np.ndarray) -> None:
         """Forget all other entries, and the models that none refers to any more."""
+        before = self.numbers[np.diff(self.numbers, prepend=-1) > 0]  # in order of age, so in order of numbers
         self.owners, self.senders, self.numbers = self.owners[entries], self.senders[entries], self.numbers[entries]
-        new = np.diff(self.numbers, prepend=-1) > 0  # in order of age, so in order of numbers
-        self.held = {number: self.held[number] for number in self.numbers[new].tolist()}
+        left, right = (np.searchsorted(self.numbers, before, side) for side in ("left", "right"))
+        for number in before[left == right].tolist():
+            del self.held[number]
 
-    def empty(self, owner: int) -> None:
-        """Forget a client's buffer."""
-        self.keep(self.owners != owner)
+    def empty(self, owner: int) -> list[Sample]:
+        """Forget a client's buffer; what was in it, oldest first."""
+        found = self.of(owner)
+        if found:
+            self.keep(self.owners != owner)
+        return found
 
     def save_state(self) -> dict[str, object]:
         return dict(vars(self))
