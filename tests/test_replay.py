@@ -16,6 +16,7 @@ from polytempo.serve.opening import open_service
 from polytempo.serve.replay import replay, what_if
 from polytempo.serve.status import read_status
 from polytempo.strategies import Strategy, strategy
+from polytempo.strategies.parts.clusters import Clusters
 from serving import nudge, running, tiny_settings
 
 A, B = 0, 1
@@ -125,6 +126,10 @@ def test_branches_are_found_wherever_a_strategy_keeps_them(served):
     model = replay(served[0] / "journal").service.strategy.model
     found = dict(branches({"model": model, "clusters": [model, model], "by": {3: model}}))
     assert list(found) == ["model", "clusters.0", "clusters.1", "by.3"]
+    assert list(dict(branches({"clusters": Clusters({0: model, 4: model})}))) == [
+        "clusters.branches.0",
+        "clusters.branches.4",
+    ]
 
 
 def test_the_command_line_replays_and_shows(served, tmp_path_factory):

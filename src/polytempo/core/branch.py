@@ -59,9 +59,11 @@ class Branch:
 
 
 def branches(state: Any, name: str = "") -> Iterator[tuple[str, Branch]]:
-    """All branches in a strategy's state, by where they are."""
+    """All branches in a strategy's state, by where they are, also inside of its parts."""
     if isinstance(state, Branch):
         yield name, state
+    elif hasattr(state, "save_state"):
+        yield from branches(state.save_state(), name)
     elif isinstance(state, dict):
         for key, value in state.items():
             yield from branches(value, f"{name}.{key}" if name else str(key))

@@ -40,7 +40,7 @@ class Replayed:
             "updates": self.updates,
             "unasked": self.unasked,
             "mean_staleness": self.stale / self.updates if self.updates else 0.0,
-            "version": self.service.strategy.model.version,
+            "version": self.service.version_of(self.service.first_model()),
             "digest": self.service.digest(),
         }
 
@@ -124,7 +124,7 @@ def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[E
 
 def _as_found(real: Service, method: Method, objects: Mapping[str, Any] | None) -> Service:
     """Another strategy with the model and the clients of a service."""
-    service = Service(method.begin(real.strategy.model.weights.clone(), real.schema, objects=objects))
+    service = Service(method.begin(real.first_model().clone(), real.schema, objects=objects))
     present = [client for client in real.members if real.is_member(client)]
     for client in present:
         service.apply(Event("joined", real.now, client))

@@ -208,6 +208,10 @@ class Service:
         found = (branch.version for _, branch in branches(self.strategy.save_state()) if branch.weights is weights)
         return next(found, -1)
 
+    def first_model(self) -> Tensor:
+        """What a client that nobody has met would be served now."""
+        return self.strategy.model_for(max(self.members, default=-1) + 1)
+
     def next_timer(self) -> float | None:
         return self.timers[0][0] if self.timers else None
 

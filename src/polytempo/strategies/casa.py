@@ -7,14 +7,16 @@ from typing import Literal
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Train
 from polytempo.strategies.parts.buffers import Buffers, Sample, within_budget
 from polytempo.strategies.parts.clusters import Clustered
+from polytempo.strategies.parts.cosines import cosine, nearest
 from polytempo.strategies.parts.decay import Decay, bi_level, stale_after
-from polytempo.strategies.parts.similarity import Similarity, affinity, cosine, coverage
+from polytempo.strategies.parts.similarity import Similarity, affinity, coverage
 from polytempo.strategies.parts.spectral import eigengap, spectral_parts
 from polytempo.strategies.strategy import Strategy, parameters, strategy
 
@@ -97,18 +99,12 @@ class DynamicClusters(Clustered, ABC):
 
     def _nearest(self, sample: Sample, others: Sequence[Sample]) -> int:
         """Where a newcomer belongs: ``argmax_k cos(rep_k, w_i)``, rep_k of the members in its buffer (Eq. 15)."""
-        found: dict[int, list[Sample]] = {}
+        reps: dict[int, Tensor] = {}
         for other in others:
             if other.client in self.clusters.home:
-                found.setdefault(self.clusters.home[other.client], []).append(other)
-
-        def likeness(cluster: int) -> float:
-            rep = torch.zeros_like(sample.vector)
-            for other in found[cluster]:
+                rep = reps.setdefault(self.clusters.home[other.client], torch.zeros_like(other.vector))
                 rep.add_(other.vector, alpha=other.samples)
-            return cosine(rep, sample.vector, float(torch.linalg.vector_norm(rep)) * sample.norm)
-
-        return max(found, key=likeness, default=self.clusters.largest())
+        return nearest(sample.vector, reps, otherwise=self.clusters.largest())
 
     def _compare(self, sample: Sample, others: Sequence[Sample]) -> None:
         """``A_ij = A_ji = cos(w_i, w_j)`` for every model in the buffer (Eq. 10)."""

@@ -4,10 +4,10 @@ time, to be compared with its own when it comes."""
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from polytempo.core.state import stateful
+from polytempo.strategies.parts.cosines import norm
 
 
 @stateful
@@ -22,7 +22,7 @@ class Sample:
 
     @classmethod
     def of(cls, client: int, vector: Tensor, samples: int) -> "Sample":
-        return cls(client, vector, float(torch.linalg.vector_norm(vector)), samples)
+        return cls(client, vector, norm(vector), samples)
 
 
 @stateful

@@ -109,6 +109,7 @@ class Clustered(Strategy):
     def begin(self, setting: Setting) -> None:
         self.clusters = Clusters(self.first_branches(setting))
         super().begin(setting)
+        del self.model  # its branches are those of the clusters
 
     def first_branches(self, setting: Setting) -> Mapping[int, Branch]:
         """The clusters that a run begins with: one with everybody."""

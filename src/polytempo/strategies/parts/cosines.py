@@ -1,4 +1,4 @@
-"""Cosines of whole groups of vectors: all pairs, their mean, and where one more vector belongs."""
+"""Cosines: of two vectors, of all pairs of a group, their mean, and where one more vector belongs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,6 +8,11 @@ from torch import Tensor
 
 COORDINATES = 4096
 """So many coordinates of all vectors are copied at a time."""
+
+
+def cosine(a: Tensor, b: Tensor, lengths: float) -> float:
+    """``a . b / lengths``, given the product of both lengths; 0 for a zero vector."""
+    return float(torch.dot(a, b)) / lengths if lengths else 0.0
 
 
 def cosines(vectors: Sequence[Tensor]) -> np.ndarray:

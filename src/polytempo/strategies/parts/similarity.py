@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from polytempo.core.state import stateful
 
@@ -71,8 +69,3 @@ def affinity(block: np.ndarray, source: Literal["delta", "weights"]) -> np.ndarr
     np.maximum(graph, CONNECTED, out=graph)
     np.fill_diagonal(graph, 1)
     return graph
-
-
-def cosine(a: Tensor, b: Tensor, norms: float) -> float:
-    """``a . b / norms``, the product of both norms; 0 for a zero vector."""
-    return float(torch.dot(a, b)) / norms if norms else 0.0
