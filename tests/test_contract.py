@@ -41,6 +41,7 @@ WORLDS = {
     "quota": ('speed = "normal:0.3"\nthink = 2.0\n[dropout]\nprobability = 0.2\naway = 3.3\n', "k:2"),
 }
 OWN = ["serving:Refresher", "serving:Impatient", "test_contract:Choosy"]
+DIVIDING = ["dividing:Casa", "dividing:Cfl", "dividing:Icfl"]
 
 
 class Choosy(Strategy):
@@ -226,7 +227,7 @@ def told(hosted: Hosted) -> list[tuple[str, int, float]]:
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("name", [*strategies, *OWN])
+@pytest.mark.parametrize("name", [*strategies, *OWN, *DIVIDING])
 def test_the_same_events_end_in_the_same_state_simulated_and_served(name: str, world: str, tmp_path: Path) -> None:
     with simulated(name, world, tmp_path) as (sim, script, given):
         hosted = Hosted(tmp_path, settings=make_settings(**given))
@@ -248,6 +249,13 @@ def test_the_scripts_hold_all_that_can_happen(tmp_path: Path) -> None:
     assert kinds == {"joined", "ready", "updated", "pulled", "fired", "left"}
     assert refreshed > 5
     assert cut_short
+
+
+@pytest.mark.parametrize("world", ["slow", "restless"])
+@pytest.mark.parametrize("name", DIVIDING)
+def test_clusters_do_split_in_the_scripts(name: str, world: str, tmp_path: Path) -> None:
+    with simulated(name, world, tmp_path) as (sim, _, _):
+        assert sim.evaluator.strategy.splits()
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,16 @@ def test_a_stateful_dataclass_is_saved_by_its_fields():
         right: list[int]
 
     assert unpack(*pack(Pair(1, [2]))) == Pair(1, [2])
+
+
+def test_what_is_loaded_lies_where_torch_would_put_it(tmp_path):
+    save([torch.ones(size) for size in range(1, 40)], tmp_path / "state")
+    assert all(tensor.data_ptr() % 64 == 0 for tensor in load(tmp_path / "state"))
+
+
+def test_empty_arrays_come_back(tmp_path):
+    save({"none": np.zeros(0), "nothing": torch.zeros(0, 3)}, tmp_path / "state")
+    loaded = load(tmp_path / "state")
+    assert loaded["none"].dtype == np.float64
+    assert loaded["nothing"].shape == (0, 3)
+    assert digest(loaded) == digest({"none": np.zeros(0), "nothing": torch.zeros(0, 3)})

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from polytempo.core.files import write_whole
 from polytempo.core.tensor_file import memory_of, write_tensors
+from polytempo.core.vectors import aligned
 
 C = TypeVar("C", bound=type)
 
@@ -77,7 +78,7 @@ def load(path: Path) -> Any:
     with safe_open(path, framework="pt") as file:
         count = len(list(file.keys())) - 1
         text = file.get_tensor("state").numpy().tobytes().decode()
-        return unpack(text, [file.get_tensor(str(i)) for i in range(count)])
+        return unpack(text, [aligned(file.get_tensor(str(i))) for i in range(count)])
 
 
 class _Packer:

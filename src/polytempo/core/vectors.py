@@ -10,6 +10,15 @@ from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
 
+ALIGNMENT = 64
+"""Bytes: where torch puts what it makes."""
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy of it where torch itself would have put it. A library's sum of products depends, in the
+    last bit, on where its numbers lie; read from a file or the network they may lie anywhere."""
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
 
 @dataclass(frozen=True)
 class Schema:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, deserialize
 from torch import Tensor
 
 from polytempo.core.tensor_file import ITEM_BYTES, header
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import Schema, aligned
 from polytempo.serve.wire_pb2 import Frame, Head
 
 SERVICE = "polytempo.Federation"
@@ -101,8 +101,8 @@ def as_written(body: bytearray, entries: tuple[Entry, ...]) -> memoryview | None
 
 
 def floats(data: memoryview) -> Tensor:
-    """Float32 numbers where they lie."""
-    return torch.frombuffer(data, dtype=torch.float32) if len(data) else torch.zeros(0)
+    """A vector of float32 numbers."""
+    return aligned(torch.frombuffer(data, dtype=torch.float32)) if len(data) else torch.zeros(0)
 
 
 def read_body(body: Buffer) -> dict[str, np.ndarray]:
