@@ -15,7 +15,7 @@ from polytempo import simulate
 from polytempo.core.branch import Branch
 from polytempo.core.streams import stream
 from polytempo.report import clusters
-from polytempo.report.lineage import described, has_clusters, lineage
+from polytempo.report.lineage import described, lineage
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
@@ -216,7 +216,7 @@ def test_the_page_shows_tree_similarity_fit_and_accuracy_of_the_clusters(parity:
 @pytest.mark.parametrize("name", ["fedasync", "standalone"])
 def test_one_model_for_all_or_one_for_each_are_no_clusters(name: str) -> None:
     run = simulate(name, **SETTINGS)
-    assert not has_clusters(run)
+    assert not run.has_clusters()
     assert "<h2>Clusters" not in page([run], name)
     assert not {"clusters", "purity", "ARI"} & set(comparison_rows([run])[0].cells)
 
@@ -229,7 +229,7 @@ def test_the_table_has_clusters_purity_and_ari_once_a_method_clusters(parity: Ru
 
 def test_clusters_that_clients_move_between_are_shown_by_size() -> None:
     run = simulated("Moving")
-    assert has_clusters(run)
+    assert run.has_clusters()
     axes = clusters.cluster_sizes(run, "#0072b2").axes[0]
     assert axes.get_ylabel() == "clients"
     assert [text.get_text().split(":")[0] for text in axes.texts] == ["cluster 0", "cluster 1"]

@@ -203,14 +203,15 @@ def test_only_the_latest_delta_of_a_client_counts():
     assert parts(strategy) == [[0], [1]]
 
 
-def test_who_is_away_is_not_waited_for_and_counts_again_when_it_comes_back():
+def test_who_is_away_is_not_waited_for_and_counts_again_when_it_has_handed_in():
     strategy = begun(CFLAsync(), vector(0, 0), clients=3)
     hand_in(strategy, 2, (4, 0))
     strategy.left(2, 1.0)
     hand_in(strategy, 0, (0.5, 0))
     assert torch.allclose(strategy.latest.sums[0], vector(0.5, 0).double())
     strategy.joined(2, 2.0)
-    strategy.joined(2, 2.0)
+    assert list(strategy.latest.vectors) == [0]
+    hand_in(strategy, 2, (4, 0))
     assert torch.allclose(strategy.latest.sums[0], vector(4.5, 0).double())
 
 

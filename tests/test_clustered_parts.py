@@ -48,8 +48,7 @@ def test_the_nearest_direction_is_the_one_with_the_highest_cosine_however_short(
 
 moves = st.one_of(
     st.tuples(st.just("put"), st.integers(0, 5), st.integers(0, 2), st.lists(st.floats(-9, 9, width=32), min_size=2)),
-    st.tuples(st.just("enter"), st.integers(0, 5), st.integers(0, 2), st.just([])),
-    st.tuples(st.just("leave"), st.integers(0, 5), st.just(0), st.just([])),
+    st.tuples(st.just("forget"), st.integers(0, 5), st.just(0), st.just([])),
     st.tuples(st.just("split"), st.integers(0, 2), st.just(0), st.just([])),
 )
 
@@ -60,12 +59,12 @@ def test_running_sums_equal_fresh_sums(done):
     for what, number, cluster, numbers in done:
         if what == "put":
             latest.put(number, cluster, vector(*numbers[:2]), float(number + 1), 0.0)
-        elif what == "split":
+        elif what == "forget":
+            latest.forget(number)
+        elif number in latest.sums:
             theirs = [client for client, where in latest.counted.items() if where == number]
             latest.split(number, {new: theirs[::2], new + 1: theirs[1::2]})
             new += 2
-        else:
-            latest.enter(number, cluster) if what == "enter" else latest.leave(number)
     assert latest.sums.keys() == set(latest.counted.values())
     for cluster, total in latest.sums.items():
         theirs = [client for client, where in latest.counted.items() if where == cluster]

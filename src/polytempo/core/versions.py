@@ -7,7 +7,7 @@ from pathlib import Path
 
 def versions() -> dict[str, str]:
     """What a bit-identical repetition needs to be the same."""
-    packages = ("polytempo", "torch", "numpy", "scipy", "numba")
+    packages = ("polytempo", "torch", "numpy", "scipy", "scikit-learn", "numba")
     return {name: version(name) for name in packages} | {"python": platform.python_version(), "cpu": _cpu()}
 
 

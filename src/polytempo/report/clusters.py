@@ -31,7 +31,6 @@ from polytempo.report.lineage import (
     described,
     group_colours,
     groups_at,
-    has_clusters,
     largest_group,
     lineage,
 )
@@ -46,7 +45,6 @@ __all__ = [
     "cluster_sizes",
     "cluster_tree",
     "fit_over_time",
-    "has_clusters",
     "similarity",
 ]
 
@@ -141,7 +139,7 @@ def fit_over_time(runs: Sequence[Run], name: str, title: str) -> Figure:
 
 def fits(method: Method) -> bool:
     """Has the method clusters, in a world whose true groups are known?"""
-    return any(has_clusters(run) and not np.isnan(run.over_evaluations("purity")).all() for run in method.runs)
+    return any(run.has_clusters() and not np.isnan(run.over_evaluations("purity")).all() for run in method.runs)
 
 
 def accuracy_per_cluster(run: Run, colour: str) -> Figure:

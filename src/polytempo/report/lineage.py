@@ -31,14 +31,6 @@ class Cluster:
     """The figures that decided its split."""
 
 
-def has_clusters(run: Run) -> bool:
-    """Did some clients ever share a model that others did not have?"""
-    if not len(run.per_client("per_client_cluster", -1)):
-        return False
-    clusters = run.over_evaluations("clusters")
-    return bool(run.splits) or bool(np.any((clusters > 1) & (clusters < run.clients())))
-
-
 def lineage(run: Run) -> dict[int, Cluster]:
     """All clusters that there ever were, by number. A beginning or an end that no split explains is known only from the
     evaluations."""

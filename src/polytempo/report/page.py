@@ -167,7 +167,7 @@ def _figures(runs: Sequence[Run], methods: list[Method]) -> str:
 
 def _clusters(runs: Sequence[Run], methods: list[Method]) -> str:
     """How well the clusters fit the true groups, then for each method the clusters of its first seed that has some."""
-    of_methods = [(method, next(filter(clusters.has_clusters, method.runs), None)) for method in methods]
+    of_methods = [(method, next(filter(Run.has_clusters, method.runs), None)) for method in methods]
     shown = [(method, run) for method, run in of_methods if run is not None]
     fit = ""
     if any(map(clusters.fits, methods)):

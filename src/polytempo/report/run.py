@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from polytempo.core.errors import UserError
+from polytempo.sim.directory import SIMILARITY, SPLITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,8 +73,8 @@ class Run:
         """Read a run directory. Marks, splits and similarity may be missing."""
         directory = Path(directory)
         _must_be_a_run(directory)
-        marks, splits = directory / "marks.jsonl", directory / "splits.jsonl"
-        similarity = directory / "similarity.npy"
+        marks, splits = directory / "marks.jsonl", directory / SPLITS
+        similarity = directory / SIMILARITY
         return cls(
             config=_read_object(directory / "config.json"),
             result=_read_object(directory / "result.json"),
@@ -110,6 +111,13 @@ class Run:
         """How many clients there are, also those that never handed in an update."""
         highest = max((int(row["client"]) for row in self.update_log), default=-1)
         return max(int(self.config.get("clients") or 0), len(self.final_per_client()), highest + 1)
+
+    def has_clusters(self) -> bool:
+        """Did some clients ever share a model that others did not have?"""
+        if not len(self.per_client("per_client_cluster", -1)):
+            return False
+        clusters = self.over_evaluations("clusters")
+        return bool(self.splits) or bool(np.any((clusters > 1) & (clusters < self.clients())))
 
     def summary(self) -> str:
         """One readable line: who, how good, how long."""

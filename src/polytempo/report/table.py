@@ -46,7 +46,7 @@ def comparison_rows(runs: Sequence[Run]) -> list[ComparisonRow]:
     target when no run had a target, and so are clusters where everybody shares one model or nobody does."""
     methods = methods_of(runs)
     columns: dict[str, list[Cell]] = {}
-    for column in _COLUMNS + (_CLUSTER_COLUMNS if any(map(_clusters_clients, runs)) else ()):
+    for column in _COLUMNS + (_CLUSTER_COLUMNS if any(map(Run.has_clusters, runs)) else ()):
         cells = [column.cell(method, runs) for method in methods]
         if any(cell.text != NOTHING for cell in cells):
             columns[column.title] = _with_best(cells, column.best)
@@ -167,10 +167,6 @@ def _time_to_target(method: Method, runs: Sequence[Run]) -> Cell:
 def _better_off(method: Method, runs: Sequence[Run]) -> Cell:
     shares = better_off(method, runs)
     return Cell(percent(shares.better), shares.better) if shares else Cell(NOTHING)
-
-
-def _clusters_clients(run: Run) -> bool:
-    return 1 < run.figure("clusters") < run.clients()
 
 
 def _clusters(method: Method, runs: Sequence[Run]) -> Cell:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.events import Event, Handed
@@ -40,7 +41,7 @@ class Replayed:
             "updates": self.updates,
             "unasked": self.unasked,
             "mean_staleness": self.stale / self.updates if self.updates else 0.0,
-            "version": self.service.version_of(self.service.first_model()),
+            "version": max((branch.version for _, branch in branches(self.service.strategy.save_state())), default=0),
             "digest": self.service.digest(),
         }
 

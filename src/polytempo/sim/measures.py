@@ -44,7 +44,7 @@ def evaluation_row(
         "per_client": served,
         "per_client_trained": trained.copy(),
         "per_client_cluster": clusters.astype(np.float64),
-        "per_client_group": None if groups is None else np.array(groups, np.float64),
+        "per_client_group": None if groups is None else np.array(groups, np.float64),  # drifts change it
     }
 
 

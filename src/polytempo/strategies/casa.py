@@ -31,7 +31,7 @@ ENTRIES = 10
 class DynamicClusters(Clustered, ABC):
     """Clusters that are found while they are trained (section 4.3); how much an update counts is up to ``decay``."""
 
-    kappa: float = Field(0.001, ge=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
+    kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
     gamma: float = Field(0.15, gt=0, description="a cluster splits when alpha_c < eigengap^gamma")
     source: Literal["delta", "weights"] = Field("delta", description="what is compared: local progress or raw weights")
     coverage: float = Field(0.9, ge=0, le=1, description="share of a cluster's pairs compared before it may split")
@@ -77,13 +77,12 @@ class DynamicClusters(Clustered, ABC):
         others = self.buffers.empty(client)
         if client not in self.clusters.home:
             self.clusters.assign(client, self._nearest(sample, others))
-        if others:
-            self._compare(sample, others)
+        if self._compare(sample, others):
             self._maybe_split(self.clusters.home[client], now)
         cluster = self.clusters.home[client]
         decay = self.decay(len(self.clusters.members[cluster]))
         self.alpha[client] = decay.client(self.tau(update))
-        self._offer(sample, update.version, cluster, decay.threshold)
+        self._offer(sample, update.version, cluster, decay.stale_after)
         self.aggregate(self.clusters.branches[cluster], update, decay, float(self.alpha[client]))
         return None
 
@@ -106,12 +105,14 @@ class DynamicClusters(Clustered, ABC):
                 rep.add_(other.vector, alpha=other.samples)
         return nearest(sample.vector, reps, otherwise=self.clusters.largest())
 
-    def _compare(self, sample: Sample, others: Sequence[Sample]) -> None:
-        """``A_ij = A_ji = cos(w_i, w_j)`` for every model in the buffer (Eq. 10)."""
+    def _compare(self, sample: Sample, others: Sequence[Sample]) -> int:
+        """``A_ij = A_ji = cos(w_i, w_j)`` for every model in the buffer (Eq. 10); how many are of the same cluster."""
         cosines = [cosine(sample.vector, other.vector, sample.norm * other.norm) for other in others]
         self.similar.set(sample.client, [other.client for other in others], cosines)
         cluster = self.clusters.home[sample.client]
-        self.fresh[cluster] = self.fresh.get(cluster, 0) + len(others)
+        inside = sum(other.client in self.clusters.members[cluster] for other in others)
+        self.fresh[cluster] = self.fresh.get(cluster, 0) + inside
+        return inside
 
     def _maybe_split(self, cluster: int, now: float) -> None:
         """Algorithm 3: into R parts, if the eigengap says R > 1 and the decay is small enough to trust it. Members that
@@ -148,13 +149,13 @@ class DynamicClusters(Clustered, ABC):
         of_owners = home[self.buffers.owners]
         self.buffers.keep((of_owners == home[self.buffers.senders]) | (of_owners < 0))
 
-    def _offer(self, sample: Sample, began: int, cluster: int, threshold: float) -> None:
+    def _offer(self, sample: Sample, began: int, cluster: int, gap: float) -> None:
         """Algorithm 2: into the buffers of the cluster's other members, and of newcomers, unless the gap between the
         starts is too large, as far as the budget goes."""
         members = np.array(list(self.clusters.members[cluster]), np.int64)
         starts = self.began[members]
         starts[starts < 0] = self.clusters.branches[cluster].version
-        near = members[(np.abs(starts - began) < threshold) & (members != sample.client)]
+        near = members[(np.abs(starts - began) < gap) & (members != sample.client)]
         newcomers = np.array(list(self.clusters.newcomers), np.int64)
         self.buffers.offer(sample, np.concatenate([near, newcomers]))
         budget = ENTRIES * len(self.participation.members) if self.budget is None else self.budget
@@ -196,7 +197,7 @@ class CasaC(Strategy):
     """CASA without clusters (ablation): one model for all, mixed by bi-level decay."""
 
     alpha0: float = Field(2.0, gt=0, le=2, description="basic decay; with more than 2 alpha could exceed 1")
-    kappa: float = Field(0.001, ge=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
+    kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
 
     def updated(self, update: Update, now: float) -> None:
         decay = bi_level(self.model.version + 1, len(self.participation.members), self.alpha0, self.kappa)

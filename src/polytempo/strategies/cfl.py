@@ -1,10 +1,10 @@
 """CFL: clustered federated learning (Sattler et al., 2020), Algorithm 2, and its asynchronous form.
 
 The criterion and the bipartition are Sattler's; the bounds eps1 and eps2 are those that CASA (Liu et al., 2024,
-appendix A.2) names for CFL and CFL-Async. Of the asynchronous form that paper says: decayed mixing, the most recent
-update of each client, the criterion with every update. It does not name the staleness function: FedAsync's is taken.
-Sattler hands a newcomer down the tree of splits; here it goes to the cluster whose mean delta has the highest cosine
-with its own, and the update that says so, trained from another cluster's model, is not averaged."""
+appendix A.2) names for CFL and CFL-Async. Of the asynchronous form that paper says: decayed mixing
+(``parts/mixing.py``), the most recent update of each client, the criterion with every update. Sattler hands a
+newcomer down the tree of splits; here it goes to the cluster whose mean delta has the highest cosine with its own,
+and the update that says so, trained from another cluster's model, is not averaged."""
 
 from collections.abc import Mapping, Sequence
 
@@ -46,7 +46,7 @@ class CFL(Clustered, Rounds):
                 norms = [norm(self.deltas[client]) for client in members]
                 why = {"mean_norm": norm(means[cluster]), "max_norm": max(norms)}
                 if incongruent(why, self.eps1, self.eps2):
-                    self.clusters.split(cluster, bipartition(members, self.deltas), now, why)
+                    self.clusters.split(cluster, by_complete_linkage(members, self.deltas), now, why)
 
     def similarity(self) -> np.ndarray | None:
         return cosines_by_client(self.deltas)
@@ -74,7 +74,7 @@ class CFLAsync(LatestClustered):
         mean_norm = norm(self.latest.sums[cluster]) / samples
         why = {"mean_norm": mean_norm, "max_norm": max(self.latest.norms[client] for client in members)}
         if incongruent(why, self.eps1, self.eps2):
-            self.split(cluster, bipartition(members, self.latest.vectors), now, why)
+            self.split(cluster, by_complete_linkage(members, self.latest.vectors), now, why)
 
 
 def incongruent(norms: Mapping[str, float], eps1: float, eps2: float) -> bool:
@@ -82,7 +82,7 @@ def incongruent(norms: Mapping[str, float], eps1: float, eps2: float) -> bool:
     return norms["mean_norm"] < eps1 and norms["max_norm"] > eps2
 
 
-def bipartition(clients: Sequence[int], deltas: Mapping[int, Tensor]) -> list[list[int]]:
+def by_complete_linkage(clients: Sequence[int], deltas: Mapping[int, Tensor]) -> list[list[int]]:
     """Two parts such that the least cosine inside a part is high: complete linkage."""
     from sklearn.cluster import AgglomerativeClustering  # here, because it takes a second to import
 

@@ -1,13 +1,13 @@
 """ICFL, reconstructed: clustered federated learning in heterogeneous environment (Yan et al., 2023), and its
 asynchronous form.
 
-Known here only from how CASA (Liu et al., 2024, section 5.1 and appendix A.2) describes and configures it: synchronous,
-bi-partitioning and incremental clustering, similarity by the cosine of weights, a threshold alpha*(t) that starts from
-.85 and rises with a factor of 4.0. This is the plainest method that fits: the shape of alpha*(t), its rate, the mean
-cosine as the criterion and spectral clustering for the bipartition are choices made here. The asynchronous form has
-decayed mixing (with FedAsync's staleness function, as the paper names none) and the most recent model of each client,
-and counts t in updates, at a hundredth of the rate. A newcomer goes to the cluster whose model has the highest cosine
-with its own, and the update that says so, trained from another cluster's model, is not averaged."""
+Known here only from how CASA (Liu et al., 2024, section 5.1 and appendix A.2) describes and configures it:
+synchronous, bi-partitioning and incremental clustering, similarity by the cosine of weights, a threshold alpha*(t)
+that starts from .85 and rises with a factor of 4.0. This is the plainest method that fits: the shape of alpha*(t),
+its rate, the mean cosine as the criterion and spectral clustering for the bipartition are choices made here. The
+asynchronous form has decayed mixing (``parts/mixing.py``) and the most recent model of each client, and counts t in
+updates, at a hundredth of the rate. A newcomer goes to the cluster whose model has the highest cosine with its own,
+and the update that says so, trained from another cluster's model, is not averaged."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from polytempo.strategies.parts.latest import LatestClustered
 from polytempo.strategies.parts.rounds import Rounds, mean_delta
 from polytempo.strategies.parts.similarity import affinity
 from polytempo.strategies.parts.spectral import spectral_parts
-from polytempo.strategies.strategy import parameters, strategy
+from polytempo.strategies.strategy import Setting, parameters, strategy
 
 
 @parameters
@@ -34,9 +34,22 @@ class RisingThreshold(Clustered):
     factor: float = Field(4.0, ge=0, description="epsilon, how fast the threshold rises")
     rate: float = Field(0.01, ge=0, description="of time, for each round")
 
+    def begin(self, setting: Setting) -> None:
+        self.t = 0
+        """Rounds, or updates, so far."""
+        super().begin(setting)
+
     def threshold(self, t: int) -> float:
         """``alpha*(t) = 1 - (1 - start) exp(-factor rate t)``"""
         return 1 - (1 - self.start) * math.exp(-self.factor * self.rate * t)
+
+    def verdict(
+        self, units: Tensor, members: Sequence[int], models: Mapping[int, Tensor]
+    ) -> tuple[list[list[int]], dict[str, float]]:
+        """Two parts if a cluster has to split, else none; and the figures that decide it. ``units`` is the sum of the
+        members' unit vectors."""
+        why = {"similarity": mean_cosine(units, len(members)), "threshold": self.threshold(self.t)}
+        return (by_spectrum(members, models) if why["similarity"] < why["threshold"] else []), why
 
     def models(self) -> dict[int, Tensor]:
         """What stands for each cluster when a newcomer is placed."""
@@ -49,7 +62,6 @@ class ICFL(RisingThreshold, Rounds):
     a rising threshold alpha*(t). Only a cluster whose members all took part in a round can."""
 
     def setup(self) -> None:
-        self.t = 0
         self.handed_in: dict[int, Tensor] = {}
         """The models of the last round."""
 
@@ -65,8 +77,7 @@ class ICFL(RisingThreshold, Rounds):
             members = self.clusters.complete(cluster, [update.client for update in theirs])
             if members:
                 units = unit_sum([self.handed_in[client] for client in members])
-                why = {"similarity": mean_cosine(units, len(members)), "threshold": self.threshold(self.t)}
-                parts = bipartition(members, self.handed_in) if why["similarity"] < why["threshold"] else []
+                parts, why = self.verdict(units, members, self.handed_in)
                 if len(parts) == 2:
                     self.clusters.split(cluster, parts, now, why)
 
@@ -80,10 +91,6 @@ class ICFLAsync(RisingThreshold, LatestClustered):
     recent model of each member."""
 
     rate: float = Field(0.0001, ge=0, description="of time, for each update")
-
-    def setup(self) -> None:
-        super().setup()
-        self.t = 0
 
     def compared(self, update: Update) -> Tensor:
         return update.weights
@@ -99,14 +106,12 @@ class ICFLAsync(RisingThreshold, LatestClustered):
         super().updated(update, now)
 
     def look(self, cluster: int, members: Sequence[int], now: float) -> None:
-        units = self.latest.sums[cluster]
-        why = {"similarity": mean_cosine(units, len(members)), "threshold": self.threshold(self.t)}
-        parts = bipartition(members, self.latest.vectors) if why["similarity"] < why["threshold"] else []
+        parts, why = self.verdict(self.latest.sums[cluster], members, self.latest.vectors)
         if len(parts) == 2:
             self.split(cluster, parts, now, why)
 
 
-def bipartition(clients: Sequence[int], models: Mapping[int, Tensor]) -> list[list[int]]:
+def by_spectrum(clients: Sequence[int], models: Mapping[int, Tensor]) -> list[list[int]]:
     """Two parts by spectral clustering of the cosines, stretched from the lowest to the highest of the cluster; one, if
     nothing sets them apart."""
     if len(clients) == 2:

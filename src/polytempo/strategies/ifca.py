@@ -3,7 +3,7 @@ and its asynchronous form.
 
 Ghosh et al. start from k random models. Here the first is the run's initial model and each other one has the same
 entries, permuted within every named tensor: as random, with the scale that every layer needs. The asynchronous form is
-CASA's (Liu et al., 2024): decayed mixing into the model that the client chose, with FedAsync's staleness function."""
+CASA's (Liu et al., 2024): decayed mixing (``parts/mixing.py``) into the model that the client chose."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,8 +16,8 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Train
 from polytempo.core.streams import stream
 from polytempo.strategies.parts.clusters import Clustered
+from polytempo.strategies.parts.mixing import DecayedMixing
 from polytempo.strategies.parts.rounds import Rounds, mean_delta
-from polytempo.strategies.parts.staleness import Polynomial, Staleness
 from polytempo.strategies.strategy import Setting, parameters, strategy
 
 
@@ -61,15 +61,12 @@ class IFCA(BestOfK, Rounds):
 
 
 @strategy("ifca-async")
-class IFCAAsync(BestOfK):
+class IFCAAsync(DecayedMixing, BestOfK):
     """IFCA without rounds: ``g_k <- lerp(g_k, w_i, alpha s(tau_i))`` for the model g_k that client i chose."""
-
-    mixing: float = Field(0.3, gt=0, le=1, description="alpha, the share of a fresh update in the new model")
-    staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")
 
     def updated(self, update: Update, now: float) -> None:
         cluster = self.chosen(update)
-        self.clusters.branches[cluster].mix(update.weights, self.mixing * self.staleness(self.tau(update)))
+        self.mix_in(self.clusters.branches[cluster], update)
         self.clusters.assign(update.client, cluster)
 
 

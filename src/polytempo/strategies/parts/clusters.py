@@ -1,6 +1,6 @@
 """Clusters: who shares a model with whom, one branch per cluster, and how the clusters came about."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from torch import Tensor
 
@@ -72,10 +72,10 @@ class Clusters:
                 found.setdefault(self.home[update.client], []).append(update)
         return found
 
-    def complete(self, cluster: int, handed_in: Iterable[int]) -> list[int]:
+    def complete(self, cluster: int, handed_in: Collection[int]) -> list[int]:
         """The members of a cluster that could be split: two or more, all of whom handed in; else nobody."""
         members = self.members[cluster]
-        return list(members) if len(members) >= 2 and members.keys() <= set(handed_in) else []
+        return list(members) if len(members) >= 2 and all(client in handed_in for client in members) else []
 
     def split(self, cluster: int, parts: Sequence[Sequence[int]], now: float, why: Mapping[str, float]) -> None:
         """End a cluster and begin one for each part of its members; the parts have to hold every member once."""

@@ -3,23 +3,21 @@
 import math
 from dataclasses import dataclass
 
-from polytempo.core.state import stateful
 
-
-@stateful
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """The figures of one cluster at one round t: ``alpha_c`` (Eq. 6) and the threshold ``r_c`` (Eq. 8)."""
+    """The figures of one cluster at one round t: ``alpha_c`` (Eq. 6) and ``r_c`` (Eq. 8)."""
 
     cluster: float
     """``alpha_c = alpha0 Omega(t) / log2(|C_k| + 3)``; the base makes it less than 1 for every cluster."""
-    threshold: float
+    stale_after: float
     """``r_c = |C_k| (2 - Omega(t))``: the staleness beyond which an update counts less."""
     power: float = 0.5
+    """0: no decay of its own for a stale client (CASA-D)."""
 
     def client(self, tau: int) -> float:
-        """``alpha_i = alpha_c if tau <= r_c else alpha_c / sqrt(tau)`` (Eq. 7)"""
-        return self.cluster if tau <= self.threshold else float(self.cluster / tau**self.power)
+        """``alpha_i = alpha_c if tau <= r_c else alpha_c / tau^power``, a square root in the paper (Eq. 7)"""
+        return self.cluster if tau <= self.stale_after else float(self.cluster / tau**self.power)
 
 
 def omega(t: int, kappa: float) -> float:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from polytempo.core.events import Update
@@ -13,53 +12,50 @@ from polytempo.core.orders import Orders
 from polytempo.core.state import stateful
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.cosines import cosines_by_client, nearest, norm
-from polytempo.strategies.parts.staleness import Polynomial, Staleness
+from polytempo.strategies.parts.mixing import DecayedMixing
 from polytempo.strategies.strategy import parameters
 
 
 @stateful
 class Latest:
-    """The most recent vector of each client, shared, never copied; and for each cluster ``sum_j s_j v_j`` over its
-    members that are there, kept up with every event, so that an event costs O(d) however large the cluster is."""
+    """The most recent vector of each client that is there, shared, never copied; and for each cluster
+    ``sum_j s_j v_j`` over its members, kept up with every event, so that an event costs O(d) however large it is."""
 
     def __init__(self) -> None:
         self.vectors: dict[int, Tensor] = {}
-        """Also of clients that are away."""
         self.scales: dict[int, float] = {}
         self.norms: dict[int, float] = {}
         self.sums: dict[int, Tensor] = {}
-        """Of clusters in which anybody is counted; in double precision, so that taking away hardly rounds."""
+        """Of clusters in which anybody is counted; in double precision, where adding and taking away hardly rounds."""
         self.counted: dict[int, int] = {}
         """Client -> the cluster in whose sum it is."""
 
     def put(self, client: int, cluster: int, vector: Tensor, scale: float, length: float) -> None:
         """A client of this cluster handed in."""
-        self.leave(client)
+        self.forget(client)
         self.vectors[client], self.scales[client], self.norms[client] = vector, scale, length
-        self.enter(client, cluster)
+        self._count(client, cluster)
 
-    def enter(self, client: int, cluster: int) -> None:
-        """Count what is known of a client, if anything, in this cluster and in no other."""
-        if client in self.vectors:
-            self.leave(client)
-            total = self.sums.setdefault(cluster, torch.zeros_like(self.vectors[client], dtype=torch.float64))
-            total.add_(self.vectors[client], alpha=self.scales[client])
-            self.counted[client] = cluster
-
-    def leave(self, client: int) -> None:
+    def forget(self, client: int) -> None:
+        """What a client handed in counts no more."""
         if client in self.counted:
-            cluster = self.counted.pop(client)
-            self.sums[cluster].sub_(self.vectors[client], alpha=self.scales[client])
+            cluster, vector, scale = self.counted.pop(client), self.vectors.pop(client), self.scales.pop(client)
+            del self.norms[client]
+            self.sums[cluster].sub_(vector, alpha=scale)
             if cluster not in self.counted.values():
                 del self.sums[cluster]
 
     def split(self, cluster: int, parts: Mapping[int, Iterable[int]]) -> None:
-        """A cluster ended and these began: their sums are made afresh."""
+        """A cluster, all of whose members are counted, ended and these began: their sums are made afresh."""
         for number, clients in parts.items():
             for client in clients:
-                self.counted.pop(client, None)
-                self.enter(client, number)
-        self.sums.pop(cluster, None)
+                self._count(client, number)
+        del self.sums[cluster]
+
+    def _count(self, client: int, cluster: int) -> None:
+        total = self.sums.setdefault(cluster, torch.zeros_like(self.vectors[client], dtype=torch.float64))
+        total.add_(self.vectors[client], alpha=self.scales[client])
+        self.counted[client] = cluster
 
     def save_state(self) -> dict[str, object]:
         return dict(vars(self))
@@ -72,13 +68,10 @@ class Latest:
 
 
 @parameters
-class LatestClustered(Clustered, ABC):
+class LatestClustered(DecayedMixing, Clustered, ABC):
     """Each update is mixed into its cluster's model, less the staler it is, and becomes its client's most recent one;
     then the method looks whether that cluster has to split. The first update of a client without a cluster, trained
     from another cluster's model, only says where the client belongs."""
-
-    mixing: float = Field(0.3, gt=0, le=1, description="alpha, the share of a fresh update in the new model")
-    staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")
 
     def setup(self) -> None:
         self.latest = Latest()
@@ -99,14 +92,8 @@ class LatestClustered(Clustered, ABC):
     def look(self, cluster: int, members: Sequence[int], now: float) -> None:
         """Split this cluster, if it has to be. It has two members or more and all of them have handed in."""
 
-    def joined(self, client: int, now: float) -> Orders:
-        orders = super().joined(client, now)
-        if client in self.clusters.home:
-            self.latest.enter(client, self.clusters.home[client])
-        return orders
-
     def left(self, client: int, now: float) -> Orders:
-        self.latest.leave(client)
+        self.latest.forget(client)
         return super().left(client, now)
 
     def updated(self, update: Update, now: float) -> None:
@@ -115,7 +102,7 @@ class LatestClustered(Clustered, ABC):
             self.clusters.assign(client, nearest(vector, self.directions(), otherwise=self.clusters.largest()))
             return
         cluster, length = self.clusters.home[client], norm(vector)
-        self.clusters.branches[cluster].mix(update.weights, self.mixing * self.staleness(self.tau(update)))
+        self.mix_in(self.clusters.branches[cluster], update)
         self.latest.put(client, cluster, vector, self.scale(update, length), length)
         members = self.clusters.complete(cluster, self.latest.counted)
         if members:

@@ -13,8 +13,8 @@ CONNECTED = 1e-6
 
 @stateful
 class Similarity:
-    """A symmetric matrix over the clients' numbers with ones on its diagonal, NaN where two were never compared. It
-    takes four bytes for every pair of clients."""
+    """A symmetric matrix over the numbers of all clients that ever joined, ones on its diagonal, NaN where two were
+    never compared. It takes four bytes for every entry."""
 
     def __init__(self, values: np.ndarray | None = None) -> None:
         self.values = np.ones((0, 0), np.float32) if values is None else values
