@@ -63,8 +63,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "casa-d": {"strategy": "casa-d"},
 }
 TABLE1 = [label for label in METHODS if label not in ("casa-c", "casa-d")]
-CIFAR10_ROWS = ["standalone", "fedavg", "cfl", "fedasync", "fedbuff", "casa", "casa+"]
-CNN_ROWS = ["standalone", "cfl", "fedasync", "fedbuff", "casa"]
+CIFAR10_ROWS = ["standalone", "cfl", "fedasync", "fedbuff", "casa"]
+CNN_ROWS = ["cfl", "fedasync", "casa"]
 ABLATION = ["casa", "casa+", "casa-c", "casa-d"]
 
 # The paper's accuracy in percent and time to target; None for its "/".
@@ -205,7 +205,7 @@ ablation = Bench(
             LENET_CUT,
             CIFAR10_LENET,
             [
-                *_rows(["casa", "casa+"], PAPER_CIFAR10),
+                _row("casa", PAPER_CIFAR10),
                 replace(_row("casa-c", {}), paper={"accuracy": 67.83}),
                 replace(_row("casa-d", {}), paper={"accuracy": 57.22}),
             ],
