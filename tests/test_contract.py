@@ -253,9 +253,18 @@ def test_the_scripts_hold_all_that_can_happen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("world", ["slow", "restless"])
 @pytest.mark.parametrize("name", DIVIDING)
-def test_clusters_do_split_in_the_scripts(name: str, world: str, tmp_path: Path) -> None:
-    with simulated(name, world, tmp_path) as (sim, _, _):
-        assert sim.evaluator.strategy.splits()
+def test_clusters_do_split_in_the_scripts_and_the_service_tells(
+    name: str, world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr("polytempo.serve.host.log", lambda event, **said: logged.append((event, said)))
+    with simulated(name, world, tmp_path) as (sim, script, given):
+        hosted = Hosted(tmp_path, settings=make_settings(**given))
+        play(script, sim, hosted)
+    splits = sim.evaluator.strategy.splits()
+    assert splits
+    assert [said["why"] for event, said in logged if event == "split"] == [split.why for split in splits]
+    hosted.close()
 
 
 @pytest.mark.parametrize(

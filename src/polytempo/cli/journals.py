@@ -36,8 +36,8 @@ def status(
         f"{state}: {said['updates']:,} updates, {said['updates_per_second']:.1f}/s, up {said['uptime']:,.0f} s, "
         f"{said['journal']['events']:,} events, refused {sum(said['refusals'].values()):,}"
     )
-    versions = ", ".join(f"{name} {version}" for name, version in said["branches"].items())
-    console.print(f"branches: {versions}")
+    names = {name: name.replace("clusters.branches.", "cluster ") for name in said["branches"]}
+    console.print("versions: " + ", ".join(f"{names[name]}: {version}" for name, version in said["branches"].items()))
     table = Table(
         *("client", "doing", "connected", "updates", "version", "staleness", "last update", "cluster"), box=SIMPLE_HEAD
     )

@@ -1,6 +1,7 @@
 """``polytempo list``: what there is, with one line each."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from rich.table import Table
 
@@ -21,8 +22,11 @@ def _first_sentence(thing: object) -> str:
 
 def _strategies() -> Iterable[tuple[str, str]]:
     for name, cls in sorted(strategies.items()):
-        described = [f"{name} = {default}" for name, default in cls().parameters().items()]
-        yield name, _first_sentence(cls) + (f"\n  {', '.join(described)}" if described else "")
+        settings: Any = cls
+        texts = {field: info.description for field, info in settings.__pydantic_fields__.items()}
+        values = cls().parameters().items()
+        described = [f"\n  {field} = {'unset' if value is None else value}: {texts[field]}" for field, value in values]
+        yield name, _first_sentence(cls) + "".join(described)
 
 
 TABLES = {

@@ -4,7 +4,7 @@ import functools
 import inspect
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -13,16 +13,19 @@ from pydantic import BaseModel
 
 from polytempo.core.errors import UserError
 
-NOT_OPTIONS = ("strategy", "parameters", "drift")
+GIVEN_OTHERWISE = ("strategy", "parameters", "drift")
+"""Fields that most commands take in another form: as an argument, as --set, in a file."""
 
 Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the strategy")]
 
 
-def with_options(settings_class: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command every field of a settings class as an option. The command gets those that were used as a dict
-    ``settings``."""
-    names = [name for name in settings_class.model_fields if name not in NOT_OPTIONS]
+def with_options(
+    settings_class: type[BaseModel], but: Collection[str] = GIVEN_OTHERWISE
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command every field of a settings class, but for some, as an option. The command gets those that were used
+    as a dict ``settings``."""
+    names = [name for name in settings_class.model_fields if name not in but]
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(settings_class, name))
         for name in names

@@ -58,7 +58,7 @@ def serve(
     )
 
 
-@with_options(JoinSettings)
+@with_options(JoinSettings, but=())
 def join(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="where the server listens")],
     token: Annotated[Path, typer.Option(help="the file with this client's token")],

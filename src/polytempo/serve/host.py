@@ -195,7 +195,7 @@ class Host:
     def _apply(self, events: list[tuple[Request, Event]]) -> None:
         for place, (request, event) in enumerate(events):
             try:
-                orders = self.service.apply(event)
+                orders = self._tell(event)
             except Exception as error:
                 self._take_back(self.journal.last - len(events) + place + 1, request, error)
                 return
@@ -203,6 +203,14 @@ class Host:
                 self._answer(request, event, orders)
             except Exception as error:  # the event is safe, but the strategy has no model to give
                 self._has_no_answer(request, error)
+
+    def _tell(self, event: Event) -> list[Dispatched]:
+        known = len(self.service.strategy.splits())
+        orders = self.service.apply(event)
+        for split in self.service.strategy.splits()[known:]:
+            sizes = [len(part) for part in split.members]
+            log("split", at=event.at, cluster=split.cluster, parts=split.parts, clients=sizes, why=split.why)
+        return orders
 
     def _has_no_answer(self, request: Request, error: Exception) -> None:
         log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
@@ -349,7 +357,7 @@ class Host:
             if not self._write([Event("fired", now, key=key)], []):
                 return
             log("fired", key=key, at=now)
-            self._send_all(self.service.apply(Event("fired", now, key=key)))
+            self._send_all(self._tell(Event("fired", now, key=key)))
 
     def _send_away(self) -> None:
         """Clients that have been gone for longer than the patience have left."""
@@ -361,7 +369,7 @@ class Host:
             del self._absent[client]
             log("left", client=client, at=now)
             try:
-                self._send_all(self.service.apply(event))
+                self._send_all(self._tell(event))
             except Exception as error:
                 self._take_back(self.journal.last, None, error)
                 return

@@ -41,6 +41,7 @@ class Replayed:
             "updates": self.updates,
             "unasked": self.unasked,
             "mean_staleness": self.stale / self.updates if self.updates else 0.0,
+            "splits": len(self.service.strategy.splits()),
             "version": max((branch.version for _, branch in branches(self.service.strategy.save_state())), default=0),
             "digest": self.service.digest(),
         }

@@ -112,7 +112,7 @@ def groups(request: Request, shares: Sequence[float]) -> Deal:
         if counts.min() == 0:
             raise UserError(
                 f"{counts.sum()} {what} in {len(shares)} groups leave a group without {what}. "
-                "Take fewer groups, or more even shares: groups:2, groups:0.5,0.5."
+                "Take fewer groups (groups:2), more even shares (groups:0.5,0.5), or no groups (iid)."
             )
     group = rng.permutation(np.repeat(np.arange(len(shares)), clients_of))
     label_group = np.repeat(np.arange(len(shares)), labels_of)
