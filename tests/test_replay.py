@@ -144,7 +144,7 @@ def test_the_command_line_replays_and_shows(served, tmp_path_factory):
     assert "fedbuff (what if)" in CliRunner().invoke(app, asked).stdout
     shown = CliRunner().invoke(app, ["status", "--dir", str(directory)]).stdout
     assert "not running" in shown
-    assert "model 4" in shown
+    assert "model: 4" in shown
 
 
 @pytest.mark.parametrize(
