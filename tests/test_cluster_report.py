@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
 
 from polytempo import simulate
 from polytempo.core.branch import Branch
 from polytempo.core.streams import stream
 from polytempo.report import clusters
-from polytempo.report.lineage import described, lineage
+from polytempo.report.lineage import described, group_colours, lineage
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
@@ -46,6 +47,18 @@ class Parity(Clustered):
         """Of the first six clients only, and clients 0 and 1 were never compared."""
         known = np.fromfunction(lambda i, j: 1.0 - 0.5 * ((i + j) % 2), (6, 6))
         known[0, 1] = known[1, 0] = np.nan
+        return known
+
+
+class Watching(Clustered):
+    """Compares the first two clients with all others, and never splits."""
+
+    def updated(self, update, now):
+        self.clusters.branch_of(update.client).mix(update.weights, 0.5)
+
+    def similarity(self):
+        known = np.full((8, 8), np.nan)
+        known[:2], known[:, :2] = 0.5, 0.5
         return known
 
 
@@ -280,6 +293,57 @@ def test_the_heat_map_is_ordered_by_cluster_and_shows_who_was_never_compared() -
     assert shown[:4, :4].min() == shown[4:, 4:].min() == 1.0
     assert shown[:4, 4:].max() == 0.0
     assert np.argwhere(np.ma.getmaskarray(shown)).tolist() == [[0, 4], [4, 0]]
+
+
+def test_the_bands_of_the_tree_change_colour_when_a_drift_changes_groups() -> None:
+    whole = {"time": 40.0, "cluster": 0, "parts": [1, 2], "members": [[0, 1], [2, 3]], "why": {}}
+    first, last = clustered_run(4, [whole], groups=2).evaluations
+    middle = [{**first, "time": 20.0}, {**last, "time": 60.0, "per_client_group": np.array([1, 1, 1, 1])}]
+    last = {**last, "per_client_group": np.array([1, 1, 1, 1])}
+    run = Run({"clients": 4}, {"virtual_time": 100.0}, [first, *middle, last], splits=[whole])
+    axes = clusters.cluster_tree(run, "#0072b2").axes[0]
+
+    def ends(group: int) -> list[float]:
+        bands = [band for band in axes.collections if to_hex(band.get_facecolor()[0]) == group_colours(run, "")[group]]
+        return [max(x for x, y in band.get_paths()[0].vertices if y > bottom(band)) for band in bands]
+
+    def bottom(band: Any) -> float:
+        return band.get_paths()[0].vertices[:, 1].min() + 1e-9
+
+    assert ends(0) == pytest.approx([40, 60, 60], abs=0.5)
+    assert ends(1) == pytest.approx([40, 100, 100], abs=0.5)
+    assert "after a drift they change at the next evaluation" in page([run], "drift")
+    assert "after a drift" not in page([clustered_run(4, [whole])], "no drift")
+
+
+def test_a_tree_says_that_clients_joined_after_a_split_only_where_some_did() -> None:
+    splits = bipartitions(8, 2)
+    assert "a newcomer" not in page([clustered_run(8, splits)], "complete")
+    splits[0]["members"] = [members[:-1] for members in splits[0]["members"]]
+    assert "a newcomer" in page([clustered_run(8, splits)], "newcomers")
+
+
+@pytest.mark.parametrize(
+    ("splits", "words"),
+    [(1, "lasted; thin lines are clusters that split."), (7, "each cluster that did not split, while it lasted.")],
+)
+def test_the_caption_of_courses_names_only_the_lines_that_are_drawn(splits: int, words: str) -> None:
+    text = page([clustered_run(20, bipartitions(20, splits))], "courses")
+    assert words in text
+    assert ("thin lines are clusters" in text) == (splits == 1)
+
+
+def test_clusters_that_never_split_have_no_thin_lines() -> None:
+    assert "Accuracy of each cluster while it lasted.<" in page([simulated("Moving")], "moving")
+
+
+def test_a_method_that_compared_clients_and_never_split_shows_how_alike_they_are() -> None:
+    run = simulated("Watching")
+    text = page([run], "watching")
+    section = text[text.index("<h2>Clusters") : text.index("<h2>Who trained when")]
+    assert "never split; 46.4 % of the pairs of clients were compared." in section  # 13 of 28
+    assert section.count("<svg ") == 1
+    assert "clients, by true group" in section
 
 
 def test_a_heat_map_of_nobody_is_left_out() -> None:

@@ -257,6 +257,20 @@ def test_the_terminal_table_fits_and_cuts_nothing(several: list[Run], width: int
     assert all(strategy in text for strategy in SHAPES)
 
 
+def test_ten_methods_in_a_narrow_terminal_are_blocks_that_cut_nothing() -> None:
+    runs = [
+        synthetic_run("fedasync", seed, 6, 30, parameters={"mixing": m / 16}) for m in range(1, 11) for seed in (0, 1)
+    ]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(rich_table(runs, 80))
+    text = console.export_text()
+    assert "…" not in text
+    assert all(f"(mixing {m / 16})" in " ".join(text.split()) for m in range(1, 11))
+    assert 1 < text.count("virtual time s") < 10
+    accuracies = [row.cells["accuracy %"].text for row in comparison_rows(runs)]
+    assert [found.strip() for found in re.findall(r"[\d.]+ ± [\d.]+", text)] == accuracies
+
+
 def test_no_runs_is_an_error() -> None:
     with pytest.raises(UserError, match="no runs"):
         comparison_rows([])

@@ -28,6 +28,7 @@ from polytempo.report.drawing import POINTS, bar, draw_lines, key, keys
 from polytempo.report.lineage import (
     GROUP_COLOURS,
     NO_GROUP,
+    Cluster,
     described,
     group_colours,
     groups_at,
@@ -44,7 +45,9 @@ __all__ = [
     "accuracy_per_cluster_over_time",
     "cluster_sizes",
     "cluster_tree",
+    "clusters_over_time",
     "fit_over_time",
+    "share_compared",
     "similarity",
 ]
 
@@ -118,10 +121,21 @@ def similarity(run: Run, colour: str) -> Figure | None:
     beside.tick_params(colors=INK, labelsize=SMALL, length=0)
     _borders(axes, cluster_of[order])
     _groups_beside(axes, groups[order], colours)
-    name_axes(axes, "", "clients, by cluster")
+    if len(np.unique(cluster_of)) > 1:
+        name_axes(axes, "", "clients, by cluster")
+    else:
+        axes.set_yticks([])
+        name_axes(axes, "", "clients" if groups[0] == NO_GROUP else "clients, by true group")
+        axes.yaxis.labelpad = 16  # beside the strip of groups, where otherwise the numbers keep it away
     if handles:
         legend_above(axes, handles)
     return figure
+
+
+def share_compared(similarity: np.ndarray) -> float:
+    """The share of all pairs of clients that a method compared."""
+    known = ~np.isnan(similarity[np.triu_indices(len(similarity), k=1)])
+    return float(known.mean()) if len(known) else 0.0
 
 
 def fit_over_time(runs: Sequence[Run], name: str, title: str) -> Figure:
@@ -167,10 +181,8 @@ def accuracy_per_cluster(run: Run, colour: str) -> Figure:
 
 def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
     """The mean accuracy of each cluster's clients while it lasted; None where there are too many to tell apart."""
-    family = lineage(run)
-    if len(family) > LINES:
-        family = {number: cluster for number, cluster in family.items() if not cluster.parts}
-    if len(family) > LINES:
+    family = clusters_over_time(run)
+    if not family:
         return None
     times = run.over_evaluations("time")
     figure, axes = canvas()
@@ -192,6 +204,13 @@ def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
     name_axes(axes, "virtual time (s)", "accuracy (%)")
     legend_above(axes, drawn)
     return figure
+
+
+def clusters_over_time(run: Run) -> dict[int, Cluster]:
+    """The clusters that are shown over time: all, or those that did not split, or none where these are too many too."""
+    family = lineage(run)
+    leaves = {number: cluster for number, cluster in family.items() if not cluster.parts}
+    return next((shown for shown in (family, leaves) if len(shown) <= LINES), {})
 
 
 def _square_axes(legend: float) -> tuple[Figure, Axes, Axes]:

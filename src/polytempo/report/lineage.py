@@ -58,6 +58,11 @@ def lineage(run: Run) -> dict[int, Cluster]:
     return family
 
 
+def has_joiners(family: Mapping[int, Cluster]) -> bool:
+    """Did clients join a cluster after the split that made it?"""
+    return any(len(c.newborn) and not np.isin(c.clients, c.newborn).all() for c in family.values())
+
+
 def _seen(run: Run) -> dict[int, tuple[float, float, np.ndarray]]:
     """The first and the last time at which the evaluations saw each cluster, and who was in it then."""
     times = run.over_evaluations("time")
@@ -81,6 +86,13 @@ def groups_at(run: Run, time: float) -> np.ndarray:
     at = max(int(np.searchsorted(times, time, side="right")) - 1, 0)
     groups = run.per_client("per_client_group", at)
     return groups.astype(int) if len(groups) else np.full(run.clients(), NO_GROUP)
+
+
+def group_changes(run: Run) -> list[float]:
+    """When clients had other true groups than before: the evaluations that saw it first."""
+    known = [run.per_client("per_client_group", i) for i in range(len(run.evaluations))]
+    times = run.over_evaluations("time").tolist()
+    return [times[i] for i in range(1, len(known)) if not np.array_equal(known[i - 1], known[i])]
 
 
 def group_colours(run: Run, otherwise: str) -> dict[int, str]:

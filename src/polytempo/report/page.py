@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from polytempo.core.errors import UserError
 from polytempo.report import clusters, figures
 from polytempo.report.canvas import inline_svg
+from polytempo.report.lineage import group_changes, has_joiners, lineage
 from polytempo.report.methods import Method, as_text, better_off, differing, methods_of, plain_name, settings
 from polytempo.report.run import Run
 from polytempo.report.style import CSS
@@ -166,9 +167,8 @@ def _figures(runs: Sequence[Run], methods: list[Method]) -> str:
 
 
 def _clusters(runs: Sequence[Run], methods: list[Method]) -> str:
-    """How well the clusters fit the true groups, then for each method the clusters of its first seed that has some."""
-    of_methods = [(method, next(filter(Run.has_clusters, method.runs), None)) for method in methods]
-    shown = [(method, run) for method, run in of_methods if run is not None]
+    """How well the clusters fit the true groups, then for each method the clusters of its first seed that has some, or
+    of a method that never split how alike it found the clients of its first seed."""
     fit = ""
     if any(map(clusters.fits, methods)):
         purity = (
@@ -181,21 +181,27 @@ def _clusters(runs: Sequence[Run], methods: list[Method]) -> str:
             + _drawn(clusters.fit_over_time(runs, "ari", "adjusted Rand index"), "ari", ari)
             + "</div>\n"
         )
-    return fit + "".join(_clusters_of(method, run, i) for i, (method, run) in enumerate(shown[:TIMELINES]))
+    shown = []
+    for method in methods:
+        clustered = [(run, _clusters_of) for run in method.runs if run.has_clusters()]
+        whole = [(run, _never_split) for run in method.runs if run.similarity is not None and not run.splits]
+        shown += [(method, run, show) for run, show in [*clustered, *whole][:1]]
+    return fit + "".join(
+        f"<h3>{_named(method)}, seed {escape(as_text(run.seed))}</h3>\n{show(method, run, place)}"
+        for place, (method, run, show) in enumerate(shown[:TIMELINES])
+    )
 
 
 def _clusters_of(method: Method, run: Run, place: int) -> str:
     if run.splits:
-        over_time = clusters.cluster_tree(run, method.colour)
-        caption = (
-            "One band per cluster, as thick as it has clients, from its beginning to its end. A dashed line marks a "
-            "split, with the figures that decided it."
-        )
+        over_time, caption = clusters.cluster_tree(run, method.colour), _tree_caption(run)
     else:
         over_time = clusters.cluster_sizes(run, method.colour)
         caption = "The clients of each cluster at every evaluation."
     has_groups = len(run.per_client("per_client_group", -1)) > 0
-    colours = " Colours are the clients’ true groups." if has_groups else ""
+    colours = " Colours are the clients’ true groups" if has_groups else ""
+    if has_groups:
+        colours += "; after a drift they change at the next evaluation." if group_changes(run) else "."
     largest = ", in the colour of its largest true group" if has_groups else ""
     plots = [
         (
@@ -204,11 +210,7 @@ def _clusters_of(method: Method, run: Run, place: int) -> str:
             "How alike the clients are, as the method knows it: bright squares along the diagonal are clusters whose "
             "clients agree. Numbers are clusters.",
         ),
-        (
-            clusters.accuracy_per_cluster_over_time(run, method.colour),
-            "courses",
-            "Accuracy of each cluster while it lasted; thin lines are clusters that split.",
-        ),
+        (clusters.accuracy_per_cluster_over_time(run, method.colour), "courses", _courses_caption(run)),
         (
             clusters.accuracy_per_cluster(run, method.colour),
             "ends",
@@ -217,10 +219,39 @@ def _clusters_of(method: Method, run: Run, place: int) -> str:
     ]
     drawn = (_drawn(figure, f"{name}{place}", text) for figure, name, text in plots if figure is not None)
     return (
-        f"<h3>{_named(method)}, seed {escape(as_text(run.seed))}</h3>\n"
-        + _drawn(over_time, f"clusters{place}", caption + colours, wide=True)
+        _drawn(over_time, f"clusters{place}", caption + colours, wide=True)
         + f'<div class="figures">{"".join(drawn)}</div>\n'
     )
+
+
+def _tree_caption(run: Run) -> str:
+    caption = (
+        "One band per cluster, from its beginning to its end, as thick as it has clients at its end. A dashed line "
+        "marks a split, with the figures that decided it."
+    )
+    if has_joiners(lineage(run)):
+        caption += (
+            " A client without a cluster yet (a newcomer) counts in the largest one, but in no split: a band may have "
+            "more clients at its end than at the split that began it."
+        )
+    return caption
+
+
+def _courses_caption(run: Run) -> str:
+    if any(cluster.parts for cluster in clusters.clusters_over_time(run).values()):
+        return "Accuracy of each cluster while it lasted; thin lines are clusters that split."
+    return f"Accuracy of each cluster{' that did not split,' if run.splits else ''} while it lasted."
+
+
+def _never_split(method: Method, run: Run, place: int) -> str:
+    assert run.similarity is not None
+    share = percent(clusters.share_compared(run.similarity))
+    note = f'<p class="note">{escape(method.label)} never split; {share} % of the pairs of clients were compared.</p>\n'
+    figure = clusters.similarity(run, method.colour)
+    if figure is None:
+        return note
+    caption = "How alike the clients are, as the method knows it: bright where two agree."
+    return f'{note}<div class="figures">{_drawn(figure, f"similarity{place}", caption)}</div>\n'
 
 
 def _timelines(methods: list[Method]) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import rich
 import rich.box
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -56,14 +57,21 @@ def comparison_rows(runs: Sequence[Run]) -> list[ComparisonRow]:
     ]
 
 
-def rich_table(runs: Sequence[Run], width: int | None = None) -> Table:
-    """For the terminal. Methods are rows where that fits the width (the terminal's by default), else columns."""
+def rich_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
+    """For the terminal. Methods are rows where that fits the width (the terminal's by default), else columns, in as
+    many tables as they need."""
     rows = comparison_rows(runs)
-    console = rich.get_console()
-    width = console.width if width is None else width
+    width = rich.get_console().width if width is None else width
     wide = _methods_as_rows(rows)
-    fits = console.measure(wide, options=console.options.update(max_width=10_000)).maximum <= width
-    return wide if fits else _methods_as_columns(rows)
+    if _full_width(wide) <= width:
+        return wide
+    blocks = [rows[:1]]
+    for row in rows[1:]:
+        if _full_width(_methods_as_columns([*blocks[-1], row])) <= width:
+            blocks[-1].append(row)
+        else:
+            blocks.append([row])
+    return Group(*map(_methods_as_columns, blocks))
 
 
 def markdown_table(runs: Sequence[Run]) -> str:
@@ -90,11 +98,17 @@ def percent(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{100 * value:.1f}"
 
 
+def _full_width(table: Table) -> int:
+    """How wide it must be for nothing to be wrapped or cut."""
+    console = rich.get_console()
+    return console.measure(table, options=console.options.update(max_width=10_000)).maximum
+
+
 def _methods_as_rows(rows: list[ComparisonRow]) -> Table:
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", no_wrap=True, vertical="bottom")
     for title in rows[0].cells:
-        table.add_column("\n".join(_two_lines(title)), justify="right", no_wrap=True, vertical="bottom")
+        table.add_column(_two_lines(title), justify="right", no_wrap=True, vertical="bottom")
     for row in rows:
         table.add_row(Text(row.method), *(_styled(cell) for cell in row.cells.values()))
     return table
@@ -102,9 +116,9 @@ def _methods_as_rows(rows: list[ComparisonRow]) -> Table:
 
 def _methods_as_columns(rows: list[ComparisonRow]) -> Table:
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("method", no_wrap=True)
+    table.add_column("method", overflow="fold", vertical="bottom")
     for row in rows:
-        table.add_column(Text(row.method), justify="right")
+        table.add_column(Text(_two_lines(row.method)), justify="right", overflow="fold", vertical="bottom")
     for title in rows[0].cells:
         table.add_row(title, *(_styled(row.cells[title]) for row in rows))
     return table
@@ -114,11 +128,11 @@ def _styled(cell: Cell) -> Text:
     return Text(cell.text, style="bold" if cell.best else "")
 
 
-def _two_lines(title: str) -> tuple[str, str]:
-    """Break a title between words where the longer line is shortest."""
+def _two_lines(title: str) -> str:
+    """Break a title between words where the longer line is shortest; a single word stays one line."""
     words = title.split()
     breaks = [(" ".join(words[:i]), " ".join(words[i:])) for i in range(1, len(words) + 1)]
-    return min(breaks, key=lambda lines: max(map(len, lines)))
+    return "\n".join(min(breaks, key=lambda lines: max(map(len, lines)))).rstrip()
 
 
 def _with_best(cells: list[Cell], best: Literal["highest", "lowest", None]) -> list[Cell]:

@@ -1,5 +1,5 @@
 """The cluster tree over virtual time: one band per cluster, as thick as it has clients, in the colours of their true
-groups; where a cluster splits, its clients flow into the bands of its parts."""
+groups at that time; where a cluster splits, its clients flow into the bands of its parts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,9 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 
-from polytempo.report.canvas import INK, SMALL, WIDTH, legend_above, legend_height, name_axes, styled
-from polytempo.report.drawing import ink_on
-from polytempo.report.lineage import NO_GROUP, Cluster, composition, described, group_colours, groups_at, lineage
+from polytempo.report.canvas import INK, SMALL, WIDTH, evenly, legend_above, legend_height, name_axes, styled
+from polytempo.report.drawing import POINTS, ink_on
+from polytempo.report.lineage import (
+    NO_GROUP,
+    Cluster,
+    composition,
+    described,
+    group_changes,
+    group_colours,
+    groups_at,
+    lineage,
+)
 from polytempo.report.run import Run
 
 # Inches: the vertical axis of the tree is one of inches, so that labels are known to fit.
@@ -25,13 +34,23 @@ EXPLAINED = 24  # splits with their figures; the others are in the run's splits
 LEGENDARY = 12  # true groups in a legend
 
 
+Extents = dict[int, tuple[float, float]]  # by true group, from top to bottom
+
+
 @dataclass(frozen=True)
 class _Band:
-    """Where a cluster is drawn: its vertical extent, and in it that of each true group."""
+    """Where a cluster is drawn: its vertical extent, and in it that of each true group, from each time on. The first
+    time is the cluster's beginning, the others are those at which its clients had other groups than before."""
 
     top: float
     bottom: float
-    parts: dict[int, tuple[float, float]]
+    since: dict[float, Extents]
+
+    def first(self) -> Extents:
+        return next(iter(self.since.values()))
+
+    def last(self) -> Extents:
+        return next(reversed(self.since.values()))
 
 
 def cluster_tree(run: Run, colour: str) -> Figure:
@@ -40,7 +59,15 @@ def cluster_tree(run: Run, colour: str) -> Figure:
     colours = group_colours(run, colour)
     groups = {number: groups_at(run, cluster.ended) for number, cluster in family.items()}
     leaves = _leaves(family, groups)
-    bands, height = _bands(run.clients(), family, leaves, groups)
+    extents, height = _extents(run.clients(), family, leaves)
+    changes = group_changes(run)
+    changed = {changes[i]: groups_at(run, changes[i]) for i in evenly(len(changes), POINTS)}
+    bands = {}
+    for number, cluster in family.items():
+        over_time = {cluster.began: groups_at(run, cluster.began)}
+        over_time |= {time: then for time, then in changed.items() if cluster.began < time < cluster.ended}
+        over_time[cluster.ended] = groups[number]
+        bands[number] = _band(*extents[number], _thickness(cluster, run.clients()), cluster.clients, over_time)
     labels = {n: described(n, family[n].clients, groups[n]) for n in leaves} if len(leaves) <= LABELLED else {}
     splits = sorted((c for c in family.values() if c.parts), key=lambda c: c.ended)
     notes = {cluster.number: _why(cluster) for cluster in splits[:EXPLAINED]}
@@ -104,10 +131,11 @@ def _mean_group(cluster: Cluster, groups: np.ndarray) -> float:
     return float(groups[cluster.newborn].mean()) if len(cluster.newborn) else 0.0
 
 
-def _bands(
-    clients: int, family: dict[int, Cluster], leaves: list[int], groups: dict[int, np.ndarray]
-) -> tuple[dict[int, _Band], float]:
-    """Every leaf has a lane, at least a line of text high; a cluster that split lies in the middle of its parts'."""
+def _extents(
+    clients: int, family: dict[int, Cluster], leaves: list[int]
+) -> tuple[dict[int, tuple[float, float]], float]:
+    """Top and bottom of every cluster's lane, and of the last one. A leaf's is at least a line of text high, that of a
+    cluster that split spans its parts'."""
     lane = LINE if len(leaves) <= LABELLED else 0.0
     gap = min(0.06, 1.5 / len(leaves))
     extents: dict[int, tuple[float, float]] = {}
@@ -119,21 +147,29 @@ def _bands(
         inside = [extents[part] for part in family[number].parts]
         if inside:
             extents[number] = (min(top for top, _ in inside), max(bottom for _, bottom in inside))
-    return {n: _band(*extents[n], _thickness(family[n], clients), family[n], groups[n]) for n in family}, end
+    return extents, end
 
 
 def _thickness(cluster: Cluster, clients: int) -> float:
     return EVERYBODY * len(cluster.clients) / max(clients, 1)
 
 
-def _band(top: float, bottom: float, thickness: float, cluster: Cluster, groups: np.ndarray) -> _Band:
+def _band(
+    top: float, bottom: float, thickness: float, clients: np.ndarray, over_time: dict[float, np.ndarray]
+) -> _Band:
+    """In the middle of its lane; ``over_time`` has everybody's true groups from each time on."""
     thickness = min(thickness, bottom - top)
-    at = begin = (top + bottom - thickness) / 2
-    parts = {}
-    for group, count in composition(cluster.clients, groups).items():
-        parts[group] = (at, at + thickness * count / len(cluster.clients))
-        at = parts[group][1]
-    return _Band(begin, begin + thickness, parts)
+    begin = (top + bottom - thickness) / 2
+    since: dict[float, Extents] = {}
+    for time, groups in over_time.items():
+        at = begin
+        extents: Extents = {}
+        for group, count in composition(clients, groups).items():
+            extents[group] = (at, at + thickness * count / len(clients))
+            at = extents[group][1]
+        if not since or extents != next(reversed(since.values())):
+            since[time] = extents
+    return _Band(begin, begin + thickness, since)
 
 
 def _draw_band(
@@ -147,17 +183,21 @@ def _draw_band(
     """The cluster from its beginning to its end, then the flows of its clients into its parts, by true group."""
     band = bands[cluster.number]
     straight = cluster.began + (_bend(axes, cluster) if len(cluster.newborn) else 0.0)
-    for group, (top, bottom) in band.parts.items():
-        overlap = 0.002 * axes.get_xlim()[1]  # or a seam shows between a flow and its band
-        _flow(axes, (straight - overlap, top, bottom), (cluster.ended, top, bottom), colours[group])
+    overlap = 0.002 * axes.get_xlim()[1]  # or a seam shows between a flow and its band
+    times = [*(max(time, straight) - overlap for time in band.since), cluster.ended]
+    rows = [*band.since.values(), band.last()]
+    for group in sorted({group for extents in rows for group in extents}):
+        tops, bottoms = np.array([extents.get(group, (band.top, band.top)) for extents in rows]).T
+        axes.fill_between(times, tops, bottoms, color=colours[group], linewidth=0, step="post")
     each = (band.bottom - band.top) / max(len(cluster.clients), 1)
-    at = {group: top for group, (top, _) in band.parts.items()}
+    at = {group: top for group, (top, _) in band.last().items()}
     for part in sorted(cluster.parts, key=lambda part: bands[part].top):
         child = family[part]
         for group, count in composition(child.newborn, groups).items():
             top, at[group] = at[group], at[group] + each * count
-            if group in bands[part].parts:  # a drift may have taken it from all of them since
-                arrival = (child.began + _bend(axes, child), *bands[part].parts[group])
+            arrived = bands[part].first()
+            if group in arrived:  # all of them may have left the cluster since
+                arrival = (child.began + _bend(axes, child), *arrived[group])
                 _flow(axes, (cluster.ended, top, at[group]), arrival, colours[group])
 
 
@@ -188,7 +228,7 @@ def _name_inside(axes: Axes, cluster: Cluster, band: _Band, colours: dict[int, s
     if not cluster.parts or not fitting or band.bottom - band.top < LINE:
         return
     middle = (band.top + band.bottom) / 2
-    behind = next(group for group, (_, bottom) in band.parts.items() if middle <= bottom + 1e-9)
+    behind = next(group for group, (_, bottom) in band.first().items() if middle <= bottom + 1e-9)
     _text(axes, began + 0.05 * inch, middle, fitting[0], ink_on(colours[behind]))
 
 
