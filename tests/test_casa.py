@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from building import begun, update, vector
+from polytempo import simulate
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Train
@@ -303,6 +304,15 @@ def test_a_stale_client_is_given_a_mask_and_a_punctual_one_is_not():
     share = strategy.share_left_out(decay.cluster, decay.client(21))
     assert order.mask.tolist() == [False] * int(share * SIZE) + [True] * (SIZE - int(share * SIZE))
     assert int(share * SIZE) > 0
+
+
+def test_sparse_training_saves_time_and_bytes():
+    world = {"clients": 10, "updates": 200, "devices": "slow:0.3x10", "seed": 1}
+    whole = simulate("casa+", parameters={"sparsity": 0.0}, **world)
+    sparse = simulate("casa+", parameters={"sparsity": 2.5}, **world)
+    assert simulate("casa", **world).accuracy == whole.accuracy  # S0 = 0 is CASA
+    assert sparse.bytes_up < whole.bytes_up
+    assert sparse.virtual_time < whole.virtual_time
 
 
 # Ablations.
