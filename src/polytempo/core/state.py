@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import deque
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,19 @@ def stateful(cls: C) -> C:
         raise TypeError(f"{cls.__name__} is neither a dataclass nor has it save_state and load_state")
     _classes[_name(cls)] = cls
     return cls
+
+
+class Attributes:
+    """The base of a stateful class whose state is all of its attributes."""
+
+    def save_state(self) -> dict[str, object]:
+        return dict(vars(self))
+
+    @classmethod
+    def load_state(cls, saved: dict[str, object]) -> Self:
+        made = cls.__new__(cls)
+        vars(made).update(saved)
+        return made
 
 
 def _name(cls: type) -> str:

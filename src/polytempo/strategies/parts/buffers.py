@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from polytempo.core.state import stateful
+from polytempo.core.state import Attributes, stateful
 from polytempo.strategies.parts.cosines import norm
 
 
@@ -26,7 +26,7 @@ class Sample:
 
 
 @stateful
-class Buffers:
+class Buffers(Attributes):
     """The buffers of all clients as one table of entries (owner, sender, which of the sender's models), oldest first.
     No buffer holds two models of one sender."""
 
@@ -72,15 +72,6 @@ class Buffers:
         if found:
             self.keep(self.owners != owner)
         return found
-
-    def save_state(self) -> dict[str, object]:
-        return dict(vars(self))
-
-    @classmethod
-    def load_state(cls, saved: dict[str, object]) -> "Buffers":
-        made = cls()
-        vars(made).update(saved)
-        return made
 
 
 def within_budget(budget: int, compared: np.ndarray, alpha: np.ndarray) -> np.ndarray:

@@ -8,12 +8,12 @@ from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Train
 from polytempo.core.splits import Split
-from polytempo.core.state import stateful
+from polytempo.core.state import Attributes, stateful
 from polytempo.strategies.strategy import Setting, Strategy
 
 
 @stateful
-class Clusters:
+class Clusters(Attributes):
     """A partition of the clients that are there. Clusters have numbers that are never used twice: a split ends its
     cluster and begins new ones, each from the weights and the version of the old one, so that versions stay comparable
     over a split. Who goes away keeps its cluster, unless that splits meanwhile."""
@@ -92,15 +92,6 @@ class Clusters:
         self.splits.append(
             Split(now, cluster, tuple(range(first, first + len(parts))), tuple(map(tuple, parts)), {**why})
         )
-
-    def save_state(self) -> dict[str, object]:
-        return dict(vars(self))
-
-    @classmethod
-    def load_state(cls, saved: dict[str, object]) -> "Clusters":
-        made = cls({})
-        vars(made).update(saved)
-        return made
 
 
 class Clustered(Strategy):

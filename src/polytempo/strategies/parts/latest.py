@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
-from polytempo.core.state import stateful
+from polytempo.core.state import Attributes, stateful
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.cosines import cosines_by_client, nearest, norm
 from polytempo.strategies.parts.mixing import DecayedMixing
@@ -17,7 +17,7 @@ from polytempo.strategies.strategy import parameters
 
 
 @stateful
-class Latest:
+class Latest(Attributes):
     """The most recent vector of each client that is there, shared, never copied; and for each cluster
     ``sum_j s_j v_j`` over its members, kept up with every event, so that an event costs O(d) however large it is."""
 
@@ -56,15 +56,6 @@ class Latest:
         total = self.sums.setdefault(cluster, torch.zeros_like(self.vectors[client], dtype=torch.float64))
         total.add_(self.vectors[client], alpha=self.scales[client])
         self.counted[client] = cluster
-
-    def save_state(self) -> dict[str, object]:
-        return dict(vars(self))
-
-    @classmethod
-    def load_state(cls, saved: dict[str, object]) -> "Latest":
-        made = cls()
-        vars(made).update(saved)
-        return made
 
 
 @parameters

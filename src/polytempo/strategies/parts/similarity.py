@@ -5,19 +5,19 @@ from typing import Literal
 
 import numpy as np
 
-from polytempo.core.state import stateful
+from polytempo.core.state import Attributes, stateful
 
 CONNECTED = 1e-6
 """The least weight of a pair in a graph: the solvers of spectral clustering expect that it does not fall apart."""
 
 
 @stateful
-class Similarity:
+class Similarity(Attributes):
     """A symmetric matrix over the numbers of all clients that ever joined, ones on its diagonal, NaN where two were
     never compared. It takes four bytes for every entry."""
 
-    def __init__(self, values: np.ndarray | None = None) -> None:
-        self.values = np.ones((0, 0), np.float32) if values is None else values
+    def __init__(self) -> None:
+        self.values = np.ones((0, 0), np.float32)
 
     def make_room(self, clients: int) -> None:
         """Grow to at least so many clients, by half at least, so that growing stays cheap."""
@@ -38,13 +38,6 @@ class Similarity:
     def block(self, clients: Sequence[int]) -> np.ndarray:
         """The part of the matrix that is about these clients."""
         return self.values[np.ix_(clients, clients)].astype(np.float64)
-
-    def save_state(self) -> dict[str, object]:
-        return {"values": self.values}
-
-    @classmethod
-    def load_state(cls, saved: dict[str, object]) -> "Similarity":
-        return cls(**saved)  # type: ignore[arg-type]
 
 
 def coverage(block: np.ndarray) -> float:
