@@ -245,7 +245,7 @@ buffer = Bench(
         Table("mnist-mlp", "MNIST, mlp", MLP_CUT, MNIST_MLP, _budgets({}), BUFFER_FIGURES),
         Table("cifar10-lenet", "CIFAR-10", LENET_CUT, CIFAR10_LENET, _budgets({"M = 75": 91.21}), BUFFER_FIGURES),
     ),
-    quick={**QUICK, "clients": 100, "updates": 8_000, "eval_every": 200},
+    quick={**QUICK, "clients": 100, "updates": 3_000, "eval_every": 200},
 )
 
 
