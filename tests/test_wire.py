@@ -300,6 +300,12 @@ def throw_at(server: Running, client: int, sent: Iterable[bytes]) -> list[Frame]
 HELLO = Frame(head=Head(request=1, hello=Hello()))
 
 
+def test_requests_without_a_number_end_their_session_at_once(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        said = throw_at(server, 1, 3 * [Frame(head=Head(ready=Ready())).SerializeToString()])
+    assert "without a number" in said[0].head.refusal.reason
+
+
 def test_nothing_thrown_at_a_server_stops_it(tmp_path: Path) -> None:
     with running(tmp_path) as server, server.client(0) as good:
         task = good.task(30)

@@ -146,6 +146,8 @@ class Server:
                 kind = head.WhichOneof("kind")
                 if kind not in ("hello", "ready", "push", "pull", "leave"):
                     raise WireError(f"a client sent a message of kind {kind}")
+                if not head.request:
+                    raise WireError(f"a client sent a {kind} without a number")
             except WireError as error:
                 self.host.refusals["wire"] += 1
                 log("refused", level=logging.WARNING, client=session.client, kind="wire", reason=str(error))
