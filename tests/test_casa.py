@@ -96,6 +96,14 @@ def test_casa_finds_the_planted_groups_and_says_why():
         assert len({client % 3 for client in members}) == 1
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_simulated_casa_has_pure_clusters_and_beats_one_model_for_all(seed):
+    world = {"clients": 20, "updates": 1000, "seed": seed}
+    run = simulate("casa", **world)
+    assert run.purity == 1.0
+    assert run.accuracy > simulate("fedasync", **world).accuracy + 0.05
+
+
 def test_what_casa_compares_is_the_cosine_of_the_deltas():
     strategy = Casa(budget=100)
     world = World(strategy, clients=4, groups=2, noise=0.4)

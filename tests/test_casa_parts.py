@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from building import vector
 from polytempo.core.branch import Branch
 from polytempo.strategies.casa_plus import all_but_smallest
-from polytempo.strategies.parts.buffers import Buffers, Sample, within_budget
+from polytempo.strategies.parts.buffers import Buffers, Fingerprint, within_budget
 from polytempo.strategies.parts.clusters import Clusters
 from polytempo.strategies.parts.decay import bi_level, omega
 from polytempo.strategies.parts.similarity import Similarity, affinity, coverage
@@ -141,10 +141,10 @@ OFFERS = st.lists(st.tuples(st.integers(0, 7), st.lists(st.integers(0, 7), uniqu
 def test_buffers_keep_their_budget_hold_nobody_twice_and_copy_nothing(offers):
     buffers, made = Buffers(), []
     for sender, owners, budget in offers:
-        sample = Sample.of(sender, torch.randn(3), samples=1)
-        made.append(sample.vector)
+        fingerprint = Fingerprint.of(sender, torch.randn(3), samples=1)
+        made.append(fingerprint.vector)
         buffers.empty(sender)
-        buffers.offer(sample, np.array([owner for owner in owners if owner != sender], np.int64))
+        buffers.offer(fingerprint, np.array([owner for owner in owners if owner != sender], np.int64))
         if len(buffers) > budget:
             size = len(buffers)
             buffers.keep(within_budget(budget, np.zeros(size, bool), np.zeros(size)))

@@ -87,18 +87,10 @@ PAPER_MNIST: Published = {
 }
 PAPER_CIFAR10: Published = {
     "standalone": (82.6, 35.2),
-    "fedavg": (69.49, None),
-    "fedprox": (65.83, None),
     "cfl": (90.50, 209.55),
-    "ifca k=4": (90.88, 77.88),
-    "icfl (reconstructed)": (84.19, 36.49),
     "fedasync": (67.66, None),
     "fedbuff": (61.11, None),
-    "cfl-async": (89.97, 145.8),
-    "ifca-async k=4": (88.99, 80.70),
-    "icfl-async (reconstructed)": (83.30, 25.3),
     "casa": (91.45, 23.4),
-    "casa+": (90.64, 20.3),
 }
 PAPER_GENERAL: Published = {  # HARBox; times to convergence
     "casa": (87.61, 346.6),

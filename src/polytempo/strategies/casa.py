@@ -12,7 +12,7 @@ from torch import Tensor
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Train
-from polytempo.strategies.parts.buffers import Buffers, Sample, within_budget
+from polytempo.strategies.parts.buffers import Buffers, Fingerprint, within_budget
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.cosines import cosine, nearest
 from polytempo.strategies.parts.decay import Decay, bi_level, stale_after
@@ -23,8 +23,8 @@ from polytempo.strategies.strategy import Strategy, parameters, strategy
 LOOK_AGAIN = 0.01
 """A cluster is looked at again when so large a share of its pairs has been compared since: fewer hardly move a
 spectrum, and the eigenproblem stays rare in large clusters."""
-ENTRIES = 10
-"""In all buffers, per client, unless the budget is given."""
+ENTRIES_PER_CLIENT = 10
+"""In all buffers together, unless the budget is given."""
 
 
 @parameters
@@ -73,16 +73,16 @@ class DynamicClusters(Clustered, ABC):
         self.t += 1
         client = update.client
         self.began[client] = -1
-        sample = Sample.of(client, update.delta if self.source == "delta" else update.weights, update.samples)
+        fingerprint = Fingerprint.of(client, update.delta if self.source == "delta" else update.weights, update.samples)
         others = self.buffers.empty(client)
         if client not in self.clusters.home:
-            self.clusters.assign(client, self._nearest(sample, others))
-        if self._compare(sample, others):
+            self.clusters.assign(client, self._nearest(fingerprint, others))
+        if self._compare(fingerprint, others):
             self._maybe_split(self.clusters.home[client], now)
         cluster = self.clusters.home[client]
         decay = self.decay(len(self.clusters.members[cluster]))
         self.alpha[client] = decay.client(self.tau(update))
-        self._offer(sample, update.version, cluster, decay.stale_after)
+        self._offer(fingerprint, update.version, cluster, decay.stale_after)
         self.aggregate(self.clusters.branches[cluster], update, decay, float(self.alpha[client]))
         return None
 
@@ -96,20 +96,20 @@ class DynamicClusters(Clustered, ABC):
 
     # Clustering.
 
-    def _nearest(self, sample: Sample, others: Sequence[Sample]) -> int:
+    def _nearest(self, fingerprint: Fingerprint, others: Sequence[Fingerprint]) -> int:
         """Where a newcomer belongs: ``argmax_k cos(rep_k, w_i)``, rep_k of the members in its buffer (Eq. 15)."""
         reps: dict[int, Tensor] = {}
         for other in others:
             if other.client in self.clusters.home:
                 rep = reps.setdefault(self.clusters.home[other.client], torch.zeros_like(other.vector))
                 rep.add_(other.vector, alpha=other.samples)
-        return nearest(sample.vector, reps, otherwise=self.clusters.largest())
+        return nearest(fingerprint.vector, reps, otherwise=self.clusters.largest())
 
-    def _compare(self, sample: Sample, others: Sequence[Sample]) -> int:
+    def _compare(self, fingerprint: Fingerprint, others: Sequence[Fingerprint]) -> int:
         """``A_ij = A_ji = cos(w_i, w_j)`` for every model in the buffer (Eq. 10); how many are of the same cluster."""
-        cosines = [cosine(sample.vector, other.vector, sample.norm * other.norm) for other in others]
-        self.similar.set(sample.client, [other.client for other in others], cosines)
-        cluster = self.clusters.home[sample.client]
+        cosines = [cosine(fingerprint.vector, other.vector, fingerprint.norm * other.norm) for other in others]
+        self.similar.set(fingerprint.client, [other.client for other in others], cosines)
+        cluster = self.clusters.home[fingerprint.client]
         inside = sum(other.client in self.clusters.members[cluster] for other in others)
         self.fresh[cluster] = self.fresh.get(cluster, 0) + inside
         return inside
@@ -149,16 +149,16 @@ class DynamicClusters(Clustered, ABC):
         of_owners = home[self.buffers.owners]
         self.buffers.keep((of_owners == home[self.buffers.senders]) | (of_owners < 0))
 
-    def _offer(self, sample: Sample, began: int, cluster: int, gap: float) -> None:
-        """Algorithm 2: into the buffers of the cluster's other members, and of newcomers, unless the gap between the
-        starts is too large, as far as the budget goes."""
+    def _offer(self, fingerprint: Fingerprint, began: int, cluster: int, apart: float) -> None:
+        """Algorithm 2: into the buffers of the cluster's other members, and of newcomers, unless the starts lie
+        too far apart, as far as the budget goes."""
         members = np.array(list(self.clusters.members[cluster]), np.int64)
         starts = self.began[members]
         starts[starts < 0] = self.clusters.branches[cluster].version
-        near = members[(np.abs(starts - began) < gap) & (members != sample.client)]
+        near = members[(np.abs(starts - began) < apart) & (members != fingerprint.client)]
         newcomers = np.array(list(self.clusters.newcomers), np.int64)
-        self.buffers.offer(sample, np.concatenate([near, newcomers]))
-        budget = ENTRIES * len(self.participation.members) if self.budget is None else self.budget
+        self.buffers.offer(fingerprint, np.concatenate([near, newcomers]))
+        budget = ENTRIES_PER_CLIENT * len(self.participation.members) if self.budget is None else self.budget
         if len(self.buffers) > budget:
             owners, senders = self.buffers.owners, self.buffers.senders
             self.buffers.keep(within_budget(budget, self.similar.compared(owners, senders), self.alpha[owners]))

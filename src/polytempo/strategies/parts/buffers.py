@@ -12,7 +12,7 @@ from polytempo.strategies.parts.cosines import norm
 
 @stateful
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Fingerprint:
     """What of an update is compared. Buffers hold references to it, never copies."""
 
     client: int
@@ -21,7 +21,7 @@ class Sample:
     samples: int
 
     @classmethod
-    def of(cls, client: int, vector: Tensor, samples: int) -> "Sample":
+    def of(cls, client: int, vector: Tensor, samples: int) -> "Fingerprint":
         return cls(client, vector, norm(vector), samples)
 
 
@@ -34,27 +34,27 @@ class Buffers(Attributes):
         self.owners = np.zeros(0, np.int64)
         self.senders = np.zeros(0, np.int64)
         self.numbers = np.zeros(0, np.int64)
-        self.held: dict[int, Sample] = {}
+        self.held: dict[int, Fingerprint] = {}
         """The models that some entry refers to, by number."""
         self.made = 0
 
     def __len__(self) -> int:
         return len(self.owners)
 
-    def of(self, owner: int) -> list[Sample]:
+    def of(self, owner: int) -> list[Fingerprint]:
         """The models in a client's buffer, oldest first."""
         return [self.held[number] for number in self.numbers[self.owners == owner].tolist()]
 
-    def offer(self, sample: Sample, owners: np.ndarray) -> None:
+    def offer(self, fingerprint: Fingerprint, owners: np.ndarray) -> None:
         """Put a model into the buffers of these clients, but for those that hold one of the same sender."""
-        holders = self.owners[self.senders == sample.client]
+        holders = self.owners[self.senders == fingerprint.client]
         holds = np.zeros(1 + max(holders.max(initial=0), owners.max(initial=0)), bool)
         holds[holders] = True
         owners = owners[~holds[owners]]
         if len(owners):
-            self.held[self.made] = sample
+            self.held[self.made] = fingerprint
             self.owners = np.concatenate([self.owners, owners])
-            self.senders = np.concatenate([self.senders, np.full_like(owners, sample.client)])
+            self.senders = np.concatenate([self.senders, np.full_like(owners, fingerprint.client)])
             self.numbers = np.concatenate([self.numbers, np.full_like(owners, self.made)])
             self.made += 1
 
@@ -66,7 +66,7 @@ class Buffers(Attributes):
         for number in before[left == right].tolist():
             del self.held[number]
 
-    def empty(self, owner: int) -> list[Sample]:
+    def empty(self, owner: int) -> list[Fingerprint]:
         """Forget a client's buffer; what was in it, oldest first."""
         found = self.of(owner)
         if found:
