@@ -98,3 +98,34 @@ def test_the_quick_form_is_the_first_table_with_its_own_settings():
     (only,) = quick_form(bench(table("one", [fedavg()]), table("two", [fedavg()]))).tables
     assert only.name == "one-quick"
     assert only.settings["updates"] == 4
+
+
+def test_the_quick_form_may_have_several_tables():
+    two = replace(bench(table("one", [fedavg()]), table("two", [fedavg()])), quick_tables=2)
+    assert [each.name for each in quick_form(two).tables] == ["one-quick", "two-quick"]
+
+
+def test_an_overview_has_a_column_per_table_and_the_papers_figure_in_brackets(tmp_path):
+    other = Case("other", {"strategy": "fedavg", "updates": 12}, base="fedavg")
+    tables = [
+        replace(table("one", [fedavg(base="fedavg"), other], (UPDATES,)), block="A", column="small"),
+        replace(table("two", [fedavg(paper={"updates": 30.0}, base="fedavg")], (UPDATES,)), block="A", column="large"),
+        replace(table("three", [fedavg()], (UPDATES,)), block="B", column="alone"),
+    ]
+    *_, written = run(replace(bench(*tables), overview=UPDATES), tmp_path)
+    assert written == tmp_path / "small/overview.md"
+    lines = [line for line in written.read_text().splitlines() if line.startswith(("|", "##"))]
+    assert lines == [
+        *("## A", "| method | small | large |", "|---|---:|---:|", "| fedavg | 1.00 | 1.00 (1.00) |"),
+        *("| other | 1.50 | – |", "## B", "| method | alone |", "|---|---:|", "| fedavg | – |"),
+    ]
+
+
+def test_the_rows_of_fedcompass_have_the_papers_figure_of_their_own_world():
+    by_name = {each.name: each for each in benches["fedcompass-table1"].tables}
+    assert len(by_name) == 18
+    row = next(case for case in by_name["dirichlet-10-exponential"].cases if case.label == "fedat")
+    assert row.paper == {"time_to_target": 2.44}
+    row = next(case for case in by_name["class-20-normal"].cases if case.label == "fedasync")
+    assert row.paper == {"time_to_target": 4.44}
+    assert by_name["class-20-normal"].settings["steps"] == 100

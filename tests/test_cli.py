@@ -28,6 +28,7 @@ FIGURES = [
     "bytes_up",
     "bytes_down",
     "mean_staleness",
+    "idle_share",
     "clusters",
     "purity",
     "ari",

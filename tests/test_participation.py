@@ -91,3 +91,34 @@ def test_quotas_in_words():
     assert parse_quota("k:3").of(7) == 3
     assert parse_quota("share:0.1").of(20) == 2
     assert parse_quota("k:3:round-robin").choice == "round-robin"
+
+
+@pytest.mark.parametrize("choice", ["random", "round-robin"])
+def test_a_round_among_some_takes_the_quota_of_them_or_nobody(choice):
+    participation = joined(Quota(count=2, choice=choice), 6)
+    for client in (5, 3, 1):
+        participation.rest(client)
+    assert participation.round_among([0, 1, 2]) == []  # two are wanted, one is idle
+    picked = participation.round_among([1, 3, 4, 5])
+    assert len(set(picked)) == participation.busy == 2
+    assert set(picked) <= {1, 3, 5}
+    assert choice == "random" or picked == [5, 3]  # in the order they became ready
+    assert participation.round_among([1, 3, 5]) == []
+    assert participation.round_among([]) == []
+
+
+def test_a_round_among_some_reaches_everyone_and_repeats_with_the_seed():
+    def turns(seed: int) -> list[list[int]]:
+        participation = joined(Quota(share=0.5), 8, seed)
+        for client in range(8):
+            participation.rest(client)
+        rounds = []
+        for _ in range(30):
+            rounds.append(participation.round_among([1, 3, 5, 7]))
+            for client in rounds[-1]:
+                participation.rest(client)
+        return rounds
+
+    assert {client for picked in turns(1) for client in picked} == {1, 3, 5, 7}
+    assert all(len(picked) == 2 for picked in turns(1))
+    assert turns(1) == turns(1) != turns(2)

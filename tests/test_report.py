@@ -59,18 +59,20 @@ def synthetic_run(
                     "accuracy_std": float(per_client.std()),
                     "accuracy_slowest_fifth": float(per_client[: max(1, clients // 5)].mean()) - 0.05,
                     "accuracy_fastest_fifth": float(per_client[-max(1, clients // 5) :].mean()) + 0.02,
+                    "idle_share": 0.25,
                     "clusters": 1,
                     "ari": None,
                     "bytes_up": 0 if strategy == "standalone" else 318_040 * (version + 1),
                     "bytes_down": 0 if strategy == "standalone" else 318_040 * (version + clients),
                     "per_client": per_client.tolist(),
                     "per_client_trained": [None, *per_client.tolist()[1:]],
+                    "per_client_idle": [0.25] * clients,
                 }
             )
     last = evaluations[-1]
     reached = [row["time"] for row in evaluations if target is not None and row["accuracy"] >= target]
     result = {
-        **{key: last[key] for key in last if key not in ("time", "per_client", "per_client_trained")},
+        **{key: last[key] for key in last if key != "time" and not key.startswith("per_client")},
         "strategy": strategy,
         "seed": seed,
         "virtual_time": last["time"],
@@ -289,7 +291,7 @@ def test_the_page_holds_every_section_and_figure(html: str) -> None:
         "Who trained when",
         "Every run",
     ]
-    assert html.count("<svg ") == html.count("<figcaption>") == 1 + 7 + len(SHAPES)
+    assert html.count("<svg ") == html.count("<figcaption>") == 1 + 8 + len(SHAPES)
     for axis in ("virtual time (s)", "staleness (versions)", "traffic so far (MB)", "share of clients (%)"):
         assert axis in html
 

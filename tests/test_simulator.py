@@ -1,6 +1,7 @@
 """The simulator: determinism, stops, participation, clients that come and go, data that drift."""
 
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -15,6 +16,7 @@ from polytempo.core.schedules import Schedule, parse_rate, rate_at
 from polytempo.core.state import digest
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.scoring import Scorer
+from polytempo.sim import evaluation
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.measures import score_clients
@@ -220,6 +222,46 @@ def test_each_distinct_model_is_scored_in_one_pass(monkeypatch, method, passes):
     pool.close()
     assert len(scored) == passes
     assert sum(scored) == len(sim.federation.test_idx)
+
+
+def test_a_model_for_all_that_has_not_changed_is_not_scored_again(monkeypatch):
+    scored = []
+    whole = evaluation.score_clients
+    monkeypatch.setattr(evaluation, "score_clients", lambda who, *rest: scored.append(list(who)) or whole(who, *rest))
+    sim = simulator(FedAvg(), clients=3, stop=Stop(updates=6))
+    sim.eval_every = 1
+    sim.run()
+    assert [row["updates"] for row in sim.history.evaluations] == list(range(7))
+    assert scored.count([0, 1, 2]) == 3  # the first model and one per round; own models are scored client by client
+    accuracies = [row["accuracy"] for row in sim.history.evaluations]
+    assert accuracies[0] == accuracies[2] != accuracies[3]
+
+
+def test_a_model_for_all_is_scored_again_when_data_have_changed():
+    in_the_second_round = Drift(at=6.0, kind="swap", labels=((0, 1),))
+    sim = simulator(FedAvg(), clients=3, stop=Stop(updates=6), drifts=(in_the_second_round,))
+    sim.eval_every = 1
+    sim.run()
+    before, after = (row for row in sim.history.evaluations if row["updates"] in (3, 4))
+    assert before["time"] < 6.0 < after["time"]
+    assert after["accuracy"] != before["accuracy"]
+
+
+def test_idle_is_the_time_for_which_a_client_was_ready_and_had_nothing_to_do():
+    sim = simulator(FedAvg(), clients=3, devices="slow:0.3x5", stop=Stop(updates=9))
+    sim.devices = replace(sim.devices, jitter=0.0)
+    sim.run()
+    slow = int(sim.devices.seconds_per_step.argmax())
+    idle = sim.history.evaluations[-1]["per_client_idle"]
+    assert idle == pytest.approx([0.0 if client == slow else 0.8 for client in range(3)])
+    assert sim.history.evaluations[-1]["idle_share"] == pytest.approx(1.6 / 3)
+    assert sim.history.evaluations[0]["idle_share"] == 0.0
+
+
+def test_who_never_waits_is_never_idle():
+    sim = simulator(FedAsync(), clients=3, devices="slow:0.3x5", stop=Stop(updates=9))
+    sim.run()
+    assert sim.history.evaluations[-1]["per_client_idle"].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_the_learning_rate_follows_its_schedule_over_a_clients_rounds():

@@ -1,6 +1,7 @@
 """What papers show, as experiments: our figures beside theirs."""
 
 from polytempo.bench import casa as _casa  # noqa: F401  registers its benchmarks
+from polytempo.bench import fedcompass as _fedcompass  # noqa: F401
 from polytempo.bench.bench import Bench, Case, Figure, Table, benches, part_of, quick_form
 from polytempo.bench.results import run_bench
 

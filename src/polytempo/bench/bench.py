@@ -59,6 +59,10 @@ class Table:
     """Of all rows."""
     cases: Sequence[Case]
     figures: Sequence[Figure]
+    block: str = ""
+    """Where the table stands in the overview of a benchmark that has one: the title of the block, ..."""
+    column: str = ""
+    """... and of the column."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,11 @@ class Bench:
     """What is as in the paper."""
     tables: Sequence[Table]
     quick: Mapping[str, Any]
-    """Settings that replace those of the first table in the quick form."""
+    """Settings that replace those of the first tables in the quick form, ..."""
+    quick_tables: int = 1
+    """... which are this many."""
+    overview: Figure | None = None
+    """A figure of all tables side by side: rows by their labels, one column per table."""
     seeds: int = 3
 
 
@@ -88,17 +96,19 @@ def part_of(bench: Bench, tables: Sequence[str], rows: Sequence[str]) -> Bench:
 
 
 def quick_form(bench: Bench) -> Bench:
-    """The first table alone, with the settings that make it quick."""
-    first = bench.tables[0]
+    """The first tables alone, with the settings that make them quick."""
     changed = ", ".join(f"{name} = {value}" for name, value in bench.quick.items())
-    quick = replace(
-        first,
-        name=f"{first.name}-quick",
-        title=f"{first.title}, quick form",
-        notes=f"Quick, so not the paper's set-up: {changed}. The paper's figures are for the full one.",
-        settings={**first.settings, **bench.quick},
-    )
-    return replace(bench, tables=(quick,))
+    quick = [
+        replace(
+            table,
+            name=f"{table.name}-quick",
+            title=f"{table.title}, quick form",
+            notes=f"Quick, so not the paper's set-up: {changed}. The paper's figures are for the full one.",
+            settings={**table.settings, **bench.quick},
+        )
+        for table in bench.tables[: bench.quick_tables]
+    ]
+    return replace(bench, tables=quick)
 
 
 def run_table(

@@ -22,11 +22,16 @@ def run_bench(
     progress: Callable[[Progress], None],
 ) -> list[Path]:
     """Run what is missing in ``out/runs`` and write each table, as soon as it is complete, to ``out/BENCH/TABLE`` as
-    .json, .md, .svg and .html; the paths of the Markdown."""
-    written = []
+    .json, .md, .svg and .html, and the overview, if there is one, to ``out/BENCH/overview.md``; the paths of the
+    Markdown."""
+    written, rows_of = [], {}
     for table in bench.tables:
         runs = run_table(bench, table, out / "runs", data_dir, begin, progress)
         written.append(_write(bench, table, runs, out / bench.name))
+        rows_of[table.name] = table_rows(table, runs)
+    if bench.overview is not None:
+        written.append(out / bench.name / "overview.md")
+        written[-1].write_text(_overview(bench, bench.overview, rows_of))
     return written
 
 
@@ -85,10 +90,9 @@ def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> 
         "",
         " ".join(filter(None, (bench.notes, table.notes))),
         "",
-        f"{bench.seeds} seeds, mean ± standard deviation." if bench.seeds > 1 else "One seed.",
+        _seeds(bench),
         "",
-        "| " + " | ".join(titles) + " |",
-        "|---" + "|---:" * (len(titles) - 1) + "|",
+        *_head(titles),
     ]
     for row in rows:
         cells = [row["label"]]
@@ -98,6 +102,36 @@ def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> 
                 cells.append(_papers(row[figure.title], figure))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _overview(bench: Bench, figure: Figure, rows_of: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """One figure of all tables: for each block its rows by label and a column per table; in a cell ours and, in
+    brackets, the paper's."""
+    lines = [f"# {bench.title}: {figure.title}", "", bench.notes, "", f"{_seeds(bench)} In brackets: the paper."]
+    for block in dict.fromkeys(table.block for table in bench.tables):
+        tables = [table for table in bench.tables if table.block == block]
+        cells = {table.name: {row["label"]: row[figure.title] for row in rows_of[table.name]} for table in tables}
+        labels = dict.fromkeys(case.label for table in tables for case in table.cases)
+        lines += ["", f"## {block}", "", *_head(["method", *(table.column for table in tables)])]
+        for label in labels:
+            texts = [_both(cells[table.name].get(label), figure) for table in tables]
+            lines.append("| " + " | ".join([label, *texts]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _both(cell: Mapping[str, Any] | None, figure: Figure) -> str:
+    if cell is None:
+        return "–"
+    ours = _ours(cell["ours"], figure)
+    return f"{ours} ({_papers(cell, figure)})" if "paper" in cell else ours
+
+
+def _seeds(bench: Bench) -> str:
+    return f"{bench.seeds} seeds, mean ± standard deviation." if bench.seeds > 1 else "One seed."
+
+
+def _head(titles: Sequence[str]) -> list[str]:
+    return ["| " + " | ".join(titles) + " |", "|---" + "|---:" * (len(titles) - 1) + "|"]
 
 
 def _ours(values: Sequence[float | None], figure: Figure) -> str:

@@ -38,15 +38,25 @@ def status(
     )
     names = {name: name.replace("clusters.branches.", "cluster ") for name in said["branches"]}
     console.print("versions: " + ", ".join(f"{names[name]}: {version}" for name, version in said["branches"].items()))
-    table = Table(
-        *("client", "doing", "connected", "updates", "version", "staleness", "last update", "cluster"), box=SIMPLE_HEAD
-    )
+    clustered = len({row["cluster"] for row in said["clients"]}) > 1
+    planned = any(row["arrival_group"] is not None for row in said["clients"])
+    titles = ["client", "doing", "updates", "version", "staleness", "last update", "idle"]
+    titles += ["cluster"] * clustered + ["group", "expected"] * planned
+    table = Table(*titles, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     for row in said["clients"]:
-        last = "" if row["last_update"] is None else f"{said['uptime'] - row['last_update']:,.0f} s ago"
-        cells = (row["client"], row["doing"], "yes" if row["connected"] else "no", row["updates"])
-        shown = ("" if row[name] is None else row[name] for name in ("version", "staleness"))
-        table.add_row(*map(str, (*cells, *shown, last, row["cluster"])))
+        doing = row["doing"] if row["connected"] or row["doing"] == "away" else f"{row['doing']}, offline"
+        last = "" if row["last_update"] is None else _from_now(row["last_update"] - said["uptime"])
+        version, staleness = ("" if row[name] is None else row[name] for name in ("version", "staleness"))
+        cells = [row["client"], doing, row["updates"], version, staleness, last, f"{row['idle_share']:.0%}"]
+        cells += [row["cluster"]] * clustered
+        if row["arrival_group"] is not None:
+            cells += [row["arrival_group"], _from_now(row["expected"] - said["uptime"])]
+        table.add_row(*map(str, cells))
     console.print(table)
+
+
+def _from_now(seconds: float) -> str:
+    return f"in {seconds:,.0f} s" if seconds >= 0 else f"{-seconds:,.0f} s ago"
 
 
 def replay(

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from polytempo.bench import benches
 from polytempo.core.errors import UserError
@@ -51,5 +52,5 @@ def listing(what: str) -> Table:
     table.add_column(max_width=30, overflow="fold", style="bold")
     table.add_column()
     for name, summary in TABLES[what]():
-        table.add_row(name, summary)
+        table.add_row(name, Text(summary))  # as it is: rich would read hinge:A:B as an emoji
     return table

@@ -62,6 +62,17 @@ class Candidates:
 
 @stateful
 @dataclass(frozen=True, slots=True)
+class Due:
+    """When a strategy that plans arrivals awaits an update. For the records of the driver; the client is not told."""
+
+    group: int
+    """The number of the arrival group: whose members are to arrive together."""
+    expected: float
+    latest: float
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
 class Train:
     """Client: train from these weights and hand in the result."""
 
@@ -77,6 +88,7 @@ class Train:
     """Boolean, as long as the weights: only these coordinates are trained and uploaded."""
     trainable: tuple[str, ...] = ()
     """Layer names: only these layers are trained and uploaded. Empty: all."""
+    due: Due | None = None
 
 
 @stateful

@@ -51,13 +51,14 @@ def name_rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6))
 
 
-def legend_above(axes: Axes, handles: Sequence[Artist]) -> None:
-    """A legend over the axes, in as many columns as the labels leave room for, so that it never covers data."""
+def legend_above(axes: Axes, handles: Sequence[Artist], width: float = WIDTH) -> None:
+    """A legend over axes of this width in inches, in as many columns as the labels leave room for, so that it never
+    covers data."""
     axes.legend(
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
-        ncols=_columns(handles),
+        ncols=_columns(handles, width),
         fontsize=SMALL,
         labelcolor=INK,
         frameon=False,
@@ -72,9 +73,9 @@ def legend_height(handles: Sequence[Artist]) -> float:
     return 0.1 + 0.17 * -(-len(handles) // _columns(handles)) if handles else 0.1
 
 
-def _columns(handles: Sequence[Artist]) -> int:
+def _columns(handles: Sequence[Artist], width: float = WIDTH) -> int:
     lengths = [len(str(handle.get_label())) + 6 for handle in handles]
-    per_line = 72  # characters of this size across a figure, a key counted as six
+    per_line = int(72 * width / WIDTH)  # characters of this size across a figure, a key counted as six
     return len(handles) if sum(lengths) <= per_line else max(1, per_line // max(lengths))
 
 

@@ -1,7 +1,7 @@
 """The report: one HTML file with everything in it, that opens offline and reads well on paper, desk and phone."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
@@ -9,15 +9,16 @@ from matplotlib.figure import Figure
 
 from polytempo.core.errors import UserError
 from polytempo.report import clusters, figures
-from polytempo.report.canvas import inline_svg
+from polytempo.report.arrival_section import arrival_section
+from polytempo.report.arrivals import idle_by_speed, idle_shares
 from polytempo.report.lineage import group_changes, has_joiners, lineage
+from polytempo.report.markup import bold, html_figure, html_table, named, section
 from polytempo.report.methods import Method, as_text, better_off, differing, methods_of, plain_name, settings
 from polytempo.report.run import Run
 from polytempo.report.style import CSS
 from polytempo.report.table import NOTHING, amount, comparison_rows, percent
 
-TIMELINES = 6  # methods that get a timeline, and clusters, of their own
-_LONG = ' class="long"'
+TIMELINES = 6  # methods that get a timeline, clusters and arrival groups of their own
 
 
 def write_report(runs: Sequence[Run], path: Path, title: str) -> Path:
@@ -36,13 +37,14 @@ def page(runs: Sequence[Run], title: str) -> str:
     """The report as HTML text."""
     methods = methods_of(runs)
     sections = [
-        _section("What was run", _settings(methods)),
-        _section("Results", _results(runs, methods)),
-        _section("Better off than alone?", _better_off(runs, methods)),
-        _section("Figures", _figures(runs, methods)),
-        _section("Clusters", _clusters(runs, methods)),
-        _section("Who trained when", _timelines(methods)),
-        _section("Every run", _every_run(methods)),
+        section("What was run", _settings(methods)),
+        section("Results", _results(runs, methods)),
+        section("Better off than alone?", _better_off(runs, methods)),
+        section("Figures", _figures(runs, methods)),
+        section("Clusters", _clusters(runs, methods)),
+        section("Arrival groups", arrival_section(methods, TIMELINES)),
+        section("Who trained when", _timelines(methods)),
+        section("Every run", _every_run(methods)),
     ]
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -60,10 +62,6 @@ def page(runs: Sequence[Run], title: str) -> str:
 </body>
 </html>
 """
-
-
-def _section(heading: str, content: str) -> str:
-    return f"<section>\n<h2>{escape(heading)}</h2>\n{content}</section>\n" if content else ""
 
 
 def _lead(methods: list[Method]) -> str:
@@ -88,7 +86,7 @@ def _results(runs: Sequence[Run], methods: list[Method]) -> str:
     rows = comparison_rows(runs)
     titles = list(rows[0].cells)
     body = [
-        [_named(method), *(_bold(cell.text) if cell.best else escape(cell.text) for cell in row.cells.values())]
+        [named(method), *(bold(cell.text) if cell.best else escape(cell.text) for cell in row.cells.values())]
         for method, row in zip(methods, rows, strict=True)
     ]
     most = max(len(method.runs) for method in methods)
@@ -99,20 +97,20 @@ def _results(runs: Sequence[Run], methods: list[Method]) -> str:
         notes.append(f"Means over up to {most} seeds; ± is the standard deviation between them.")
     if len(methods) > 1:
         notes.append("The best of a column is bold.")
-    return _table(["method", *titles], body) + f'<p class="note">{" ".join(notes)}</p>\n'
+    return html_table(["method", *titles], body) + f'<p class="note">{" ".join(notes)}</p>\n'
 
 
 def _better_off(runs: Sequence[Run], methods: list[Method]) -> str:
     compared = [(method, shares) for method in methods if (shares := better_off(method, runs)) is not None]
     if not compared:
         return ""
-    body = [[_named(method), *map(percent, (s.better, s.equal, s.worse))] for method, s in compared]
-    table = _table(["method", "better %", "equal %", "worse %"], body)
+    body = [[named(method), *map(percent, (s.better, s.equal, s.worse))] for method, s in compared]
+    table = html_table(["method", "better %", "equal %", "worse %"], body)
     caption = "The share of clients that gain by taking part: a long coloured bar is good, dark grey is who loses."
     note = "Every client’s final accuracy against what it reaches alone (Standalone, same data, same seed)."
     return (
         f'<div class="figures"><div>{table}<p class="note">{note}</p></div>'
-        + _drawn(figures.better_off_than_alone(runs), "alone", caption)
+        + html_figure(figures.better_off_than_alone(runs), "alone", caption)
         + "</div>\n"
     )
 
@@ -154,6 +152,16 @@ def _figures(runs: Sequence[Run], methods: list[Method]) -> str:
             "Traffic so far, summed over clients: compare the slopes, solid for up and dashed for down.",
         ),
     ]
+    if any(len(idle_by_speed(method)) for method in methods):
+        whole = " The height of a strip is 100 %." if several else ""
+        plots.append(
+            (
+                idle_shares,
+                "idle",
+                "The share of its time in which a client has nothing to do: bars that grow to the right are fast "
+                f"devices that wait for slow ones.{whole}",
+            )
+        )
     if any(run.config.get("target") is not None for run in runs):
         plots.append(
             (
@@ -162,7 +170,7 @@ def _figures(runs: Sequence[Run], methods: list[Method]) -> str:
                 "Virtual time until the mean accuracy first reached the target: shorter is better.",
             )
         )
-    drawn = (_drawn(draw(runs), name, caption) for draw, name, caption in plots)
+    drawn = (html_figure(draw(runs), name, caption) for draw, name, caption in plots)
     return f'<div class="figures">{"".join(drawn)}</div>\n'
 
 
@@ -177,8 +185,8 @@ def _clusters(runs: Sequence[Run], methods: list[Method]) -> str:
         ari = "Adjusted Rand index: at 1 the clusters are the true groups, at 0 they fit no better than chance."
         fit = (
             '<div class="figures">'
-            + _drawn(clusters.fit_over_time(runs, "purity", "purity"), "purity", purity)
-            + _drawn(clusters.fit_over_time(runs, "ari", "adjusted Rand index"), "ari", ari)
+            + html_figure(clusters.fit_over_time(runs, "purity", "purity"), "purity", purity)
+            + html_figure(clusters.fit_over_time(runs, "ari", "adjusted Rand index"), "ari", ari)
             + "</div>\n"
         )
     shown = []
@@ -187,7 +195,7 @@ def _clusters(runs: Sequence[Run], methods: list[Method]) -> str:
         whole = [(run, _never_split) for run in method.runs if run.similarity is not None and not run.splits]
         shown += [(method, run, show) for run, show in [*clustered, *whole][:1]]
     return fit + "".join(
-        f"<h3>{_named(method)}, seed {escape(as_text(run.seed))}</h3>\n{show(method, run, place)}"
+        f"<h3>{named(method)}, seed {escape(as_text(run.seed))}</h3>\n{show(method, run, place)}"
         for place, (method, run, show) in enumerate(shown[:TIMELINES])
     )
 
@@ -217,9 +225,9 @@ def _clusters_of(method: Method, run: Run, place: int) -> str:
             f"Final accuracy of each cluster{largest}: the mean over its clients, and a line from worst to best.",
         ),
     ]
-    drawn = (_drawn(figure, f"{name}{place}", text) for figure, name, text in plots if figure is not None)
+    drawn = (html_figure(figure, f"{name}{place}", text) for figure, name, text in plots if figure is not None)
     return (
-        _drawn(over_time, f"clusters{place}", caption + colours, wide=True)
+        html_figure(over_time, f"clusters{place}", caption + colours, wide=True)
         + f'<div class="figures">{"".join(drawn)}</div>\n'
     )
 
@@ -251,7 +259,7 @@ def _never_split(method: Method, run: Run, place: int) -> str:
     if figure is None:
         return note
     caption = "How alike the clients are, as the method knows it: bright where two agree."
-    return f'{note}<div class="figures">{_drawn(figure, f"similarity{place}", caption)}</div>\n'
+    return f'{note}<div class="figures">{html_figure(figure, f"similarity{place}", caption)}</div>\n'
 
 
 def _timelines(methods: list[Method]) -> str:
@@ -260,7 +268,7 @@ def _timelines(methods: list[Method]) -> str:
         "or training that the end of the run cut off."
     )
     drawn = (
-        _drawn(
+        html_figure(
             figures.timeline(method.runs[0], method.colour),
             f"timeline{i}",
             f"{method.label}, seed {method.runs[0].seed}: {caption}",
@@ -289,8 +297,8 @@ def _settings(methods: list[Method]) -> str:
         )
         seeds = ", ".join(as_text(run.seed) for run in method.runs)
         values = [f"<mark>{escape(mine.get(key) or 'none')}</mark>" for key in different]
-        body.append([_named(method), escape(seeds), *values, escape(parameters or NOTHING)])
-    table = _table(["method", "seeds", *map(plain_name, different), "parameters"], body, numbers=False)
+        body.append([named(method), escape(seeds), *values, escape(parameters or NOTHING)])
+    table = html_table(["method", "seeds", *map(plain_name, different), "parameters"], body, numbers=False)
     return f'<dl class="settings">{shared}</dl>\n{table}'
 
 
@@ -308,34 +316,12 @@ def _every_run(methods: list[Method]) -> str:
                 amount(run.figure("overhead_seconds")),
             ]
             digest = f"<code>{escape(as_text(run.digest)[:12]) or NOTHING}</code>"
-            body.append([_named(method), escape(as_text(run.seed)), *numbers, digest])
+            body.append([named(method), escape(as_text(run.seed)), *numbers, digest])
     versions = methods[0].runs[0].config.get("versions") or {}
     made_with = ", ".join(f"{name} {as_text(version)}" for name, version in versions.items())
     note = f'<p class="note">Made with {escape(made_with)}.</p>\n' if made_with else ""
-    return _table([*titles, "digest"], body) + note
+    return html_table([*titles, "digest"], body) + note
 
 
 def _whole(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{value:,.0f}"
-
-
-def _drawn(figure: Figure, name: str, caption: str, wide: bool = False) -> str:
-    width = ' class="wide"' if wide else ""
-    svg = inline_svg(figure, name).replace("<svg ", f'<svg role="img" aria-label="{escape(caption)}" ', 1)
-    return f'<figure{width}><div class="scroll">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>\n'
-
-
-def _table(titles: Sequence[str], body: Iterable[Sequence[str]], numbers: bool = True) -> str:
-    """A table from titles that are text and cells that are HTML; wider than the screen, it scrolls by itself."""
-    head = "".join(f"<th{_LONG if len(title) > 16 else ''}>{escape(title)}</th>" for title in titles)
-    rows = "".join(f"<tr><th>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>\n" for row in body)
-    kind = ' class="numbers"' if numbers else ""
-    return f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n'
-
-
-def _named(method: Method) -> str:
-    return f'<span class="dot" style="background:{method.colour}"></span>{escape(method.label)}'
-
-
-def _bold(text: str) -> str:
-    return f"<strong>{escape(text)}</strong>"

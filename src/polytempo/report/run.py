@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,30 @@ class _Figure(Generic[T]):
 
     def __get__(self, run: "Run", owner: type | None = None) -> T:
         return run.result.get(self.name) if run is not None else self  # type: ignore[return-value]
+
+
+class Member(NamedTuple):
+    """A client's part in an arrival group: its steps, when they were dispatched and when they arrived."""
+
+    client: int
+    steps: int
+    began: float
+    arrived: float
+
+
+@dataclass(frozen=True)
+class ArrivalGroup:
+    """Clients that were planned to arrive together: when they were expected, how long the server waited at most, and
+    the members that did arrive, the first one first."""
+
+    number: int
+    expected: float
+    latest: float
+    members: list[Member]
+
+    def late(self) -> list[Member]:
+        """The members that came after the latest time, when the group had been aggregated without them."""
+        return [member for member in self.members if member.arrived > self.latest]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +87,7 @@ class Run:
     bytes_up = _Figure[int]()
     bytes_down = _Figure[int]()
     mean_staleness = _Figure[float | None]()
+    idle_share = _Figure[float]()
     clusters = _Figure[int | None]()
     purity = _Figure[float | None]()
     ari = _Figure[float | None]()
@@ -111,6 +136,17 @@ class Run:
         """How many clients there are, also those that never handed in an update."""
         highest = max((int(row["client"]) for row in self.update_log), default=-1)
         return max(int(self.config.get("clients") or 0), len(self.final_per_client()), highest + 1)
+
+    def arrival_groups(self) -> list[ArrivalGroup]:
+        """The groups in which clients were planned to arrive together, by number; empty for a method that plans no
+        arrivals. A client's first update belongs to none: its speed was not known."""
+        groups: dict[int, ArrivalGroup] = {}
+        for row in self.update_log:
+            if (number := row.get("arrival_group")) is None:
+                continue
+            group = groups.setdefault(number, ArrivalGroup(number, row["expected"], row["latest"], []))
+            group.members.append(Member(row["client"], row["steps"], row["began"], row["time"]))
+        return [groups[number] for number in sorted(groups)]
 
     def has_clusters(self) -> bool:
         """Did some clients ever share a model that others did not have?"""

@@ -23,6 +23,7 @@ thead th { font-weight: 600; color: var(--soft); vertical-align: bottom; }
 tbody th { font-weight: 600; white-space: nowrap; position: sticky; left: 0; background: var(--page); }
 .numbers td, .numbers thead th:not(:first-child) { text-align: right; font-variant-numeric: tabular-nums; }
 .numbers td { white-space: nowrap; }
+.numbers td.words, .numbers thead th.words { white-space: normal; text-align: left; min-width: 15em; }
 .numbers thead th.long { min-width: 7em; }
 mark { background: var(--mark); color: inherit; padding: 1px 5px; border-radius: 3px; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }

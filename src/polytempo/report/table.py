@@ -211,6 +211,7 @@ _COLUMNS = (
     _Column("virtual time s", _amount("virtual_time")),
     _Column("updates", _count("updates")),
     _Column("staleness", _amount("mean_staleness")),
+    _Column("idle %", _share("idle_share")),
     _Column("MB up", _amount("bytes_up", 1e6)),
     _Column("MB down", _amount("bytes_down", 1e6)),
     _Column("wall s", _amount("wall_seconds")),

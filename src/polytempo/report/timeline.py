@@ -14,6 +14,8 @@ from polytempo.report.canvas import INK, SMALL, WIDTH, canvas, evenly, legend_ab
 from polytempo.report.methods import methods_of
 from polytempo.report.run import Row, Run
 
+Numbers = Sequence[float] | np.ndarray
+
 ROWS = 40
 DRAWN = 1_500  # bars and marks in one plot; beyond that the eye sees a wall and the file grows
 MARKERS = {"refresh": "v", "report": "D", "left": "x", "joined": ">", "drift": "*", "pull": "."}
@@ -31,31 +33,36 @@ def timeline(run: Run, colour: str | None = None) -> Figure:
 def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = None) -> None:
     """Draw the timeline of some clients, the slowest on top, with marks for what else happened to them."""
     colour = colour or methods_of([run])[0].colour
-    chosen = _slowest_to_fastest(run, rows)
+    chosen = slowest_to_fastest(run, rows)
     row_of = {int(client): row for row, client in enumerate(chosen)}
     client, began, arrived = (run.over_updates(name) for name in ("client", "began", "time"))
     shown = np.isin(client, chosen)
     client, began, arrived = client[shown], began[shown], arrived[shown]
     marks = [mark for mark in run.marks if mark.get("client") is None or int(mark["client"]) in row_of]
     end = max([float(run.virtual_time or 0.0), *arrived[-1:]])
-    until = _until(np.concatenate([began, [float(mark["time"]) for mark in marks]]), end)
+    until = drawn_until(np.concatenate([began, [float(mark["time"]) for mark in marks]]), end, DRAWN)
 
     row = np.array([row_of[int(one)] for one in client], dtype=float)
     odd = _counted_within(client) % 2 == 1
     for which, alpha in ((~odd, 0.95), (odd, 0.5)):  # two shades, so that bars that touch can be told apart
         visible = which & (began < until)
-        _bars(axes, began[visible], np.minimum(arrived[visible], until), row[visible], colour, alpha)
+        draw_bars(axes, began[visible], np.minimum(arrived[visible], until), row[visible], color=colour, alpha=alpha)
     _marks(axes, marks, row_of, until)
 
-    axes.set_xlim(0, until or 1.0)
     axes.set_ylim(len(chosen) - 0.4, -0.6)
+    name_clients(axes, chosen, until, end)
+
+
+def name_clients(axes: Axes, chosen: np.ndarray, until: float, end: float) -> None:
+    """Name the rows after their clients, and the time axis, which shows a run of length ``end`` as far as ``until``."""
+    axes.set_xlim(0, until or 1.0)
     axes.set_yticks(range(len(chosen)), [str(one) for one in chosen], fontsize=5.5 if len(chosen) > 12 else SMALL)
     axes.grid(visible=False, axis="y")
     part = f", the first {until:,.4g} of {end:,.4g}" if until < end else ""
     name_axes(axes, f"virtual time (s){part}", "client, slowest device on top")
 
 
-def _slowest_to_fastest(run: Run, most: int) -> np.ndarray:
+def slowest_to_fastest(run: Run, most: int) -> np.ndarray:
     """Clients by mean seconds per step, slowest first, evenly chosen with both ends; who never handed in counts as
     slowest."""
     pace = np.full(run.clients(), np.inf)
@@ -69,8 +76,9 @@ def _slowest_to_fastest(run: Run, most: int) -> np.ndarray:
     return chosen
 
 
-def _until(times: np.ndarray, end: float) -> float:
-    return float(np.sort(times)[DRAWN]) if len(times) > DRAWN else end
+def drawn_until(times: np.ndarray, end: float, most: int) -> float:
+    """Where to stop so that at most so many of the things that begin at these times are drawn."""
+    return float(np.sort(times)[most]) if len(times) > most else end
 
 
 def _counted_within(client: np.ndarray) -> np.ndarray:
@@ -83,14 +91,14 @@ def _counted_within(client: np.ndarray) -> np.ndarray:
     return count
 
 
-def _bars(axes: Axes, start: np.ndarray, end: np.ndarray, row: np.ndarray, colour: str, alpha: float) -> None:
+def draw_bars(axes: Axes, start: Numbers, end: Numbers, row: Numbers, height: float = 0.72, **looks: Any) -> None:
     """All bars as one path: a collection would write every bar as an element of its own."""
     if not len(start):
         return
-    top, bottom = row - 0.36, row + 0.36
+    top, bottom = np.asarray(row) - height / 2, np.asarray(row) + height / 2
     corners = np.stack([start, top, end, top, end, bottom, start, bottom, start, top], axis=1).reshape(-1, 2)
     codes = [Outline.MOVETO, Outline.LINETO, Outline.LINETO, Outline.LINETO, Outline.CLOSEPOLY] * len(start)
-    axes.add_patch(PathPatch(Outline(corners, codes), facecolor=colour, alpha=alpha, linewidth=0))
+    axes.add_patch(PathPatch(Outline(corners, codes), linewidth=0, **looks))
 
 
 def _marks(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float) -> None:

@@ -347,7 +347,10 @@ class Host:
         if event.handed is None:
             return {}
         member = self.service.members[event.client]
-        return {"task": event.handed.task, "version": member.version, "staleness": member.staleness}
+        told: dict[str, Any] = {"task": event.handed.task, "version": member.version, "staleness": member.staleness}
+        if member.due is not None:
+            told |= {"arrival_group": member.due.group, "expected": member.due.expected, "latest": member.due.latest}
+        return told
 
     # What is due.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polytempo.core.branch import branches
 from polytempo.core.events import Update
-from polytempo.core.orders import Order, Orders, Report, Send, SetTimer, Train
+from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.state import digest, pack, stateful
 from polytempo.core.status import Status
 from polytempo.serve.events import Event, Handed
@@ -68,7 +68,18 @@ class Member:
     staleness: int | None = None
     """... how stale that was, ..."""
     updated_at: float | None = None
-    """... and when it came."""
+    """... when it came, ..."""
+    due: Due | None = None
+    """... and when it was awaited, by a strategy that plans arrivals."""
+    joined_at: float = 0.0
+    status_since: float = 0.0
+    idle_seconds: float = 0.0
+    """Ready and without work, until it last changed its status."""
+
+    def idle_share(self, now: float) -> float:
+        """The share of the time since it first joined in which it was ready and had nothing to do."""
+        waiting = now - self.status_since if self.status == Status.READY else 0.0
+        return (self.idle_seconds + waiting) / (now - self.joined_at) if now > self.joined_at else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +143,7 @@ class Service:
         member = self.members[client]
         member.version, member.staleness = update.version, self.strategy.tau(update)
         member.updates, member.answered, member.updated_at = member.updates + 1, handed.task, self.now
+        member.due = self.flights[client].order.due
         self.updates += 1
         del self.flights[client]
         self._become(client, Status.PAUSED)
@@ -149,7 +161,10 @@ class Service:
         )
 
     def _become(self, client: int, status: Status) -> None:
-        self.members.setdefault(client, Member()).status = int(status)
+        member = self.members.setdefault(client, Member(joined_at=self.now))
+        if member.status == Status.READY:
+            member.idle_seconds += self.now - member.status_since
+        member.status, member.status_since = int(status), self.now
 
     # Orders.
 

@@ -53,7 +53,7 @@ class StatusFile:
                 "updates": service.updates,
                 "updates_per_second": self._rate(seconds, service.updates),
                 "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
-                "clients": _clients(service, connected),
+                "clients": _clients(service, now, connected),
                 "timers": len(service.timers),
                 "refusals": dict(refusals),
                 "journal": {"events": journal.last, "bytes": journal.bytes, "snapshot_bytes": journal.snapshot_bytes},
@@ -82,7 +82,8 @@ def read_status(directory: Path) -> dict[str, Any]:
     return said | {"running": fresh and not said["stopped"] and _alive(said["process"])}
 
 
-def _clients(service: Service, connected: Collection[int]) -> list[dict[str, Any]]:
+def _clients(service: Service, now: float, connected: Collection[int]) -> list[dict[str, Any]]:
+    due = {client: flight.order.due for client, flight in service.flights.items() if flight.order.due is not None}
     return [
         {
             "client": client,
@@ -93,7 +94,10 @@ def _clients(service: Service, connected: Collection[int]) -> list[dict[str, Any
             "version": member.version,
             "staleness": member.staleness,
             "last_update": member.updated_at,
+            "idle_share": member.idle_share(now),
             "cluster": service.strategy.cluster_of(client),
+            "arrival_group": due[client].group if client in due else None,
+            "expected": due[client].expected if client in due else None,
         }
         for client, member in sorted(service.members.items())
     ]

@@ -56,6 +56,8 @@ class Evaluator:
         self.trained: dict[int, tuple[Tensor, int]] = {}
         """Own models not yet scored, with the generation of their data."""
         self.trained_scores = np.full(len(federation), np.nan)
+        self._last: tuple[Tensor, np.ndarray, np.ndarray] | None = None
+        """What was scored last, if everybody was served one model: it, the clients' generations, the scores."""
 
     def keep(self, update: Update, generation: int) -> None:
         """Remember a client's own model right after its training."""
@@ -63,22 +65,38 @@ class Evaluator:
         if 4 * len(self.trained) * self.learner.schema.size > OWN_MODELS_BYTES:
             self._score_trained()
 
-    def evaluate(self, now: float, updates: int, generations: np.ndarray, traffic: dict[str, int]) -> bool:
+    def evaluate(
+        self, now: float, updates: int, generations: np.ndarray, idle: np.ndarray, traffic: dict[str, int]
+    ) -> bool:
         """Evaluate everybody; is this the end of the run?"""
+        served = self._score_served(generations)
+        self._score_trained()
+        groups = self._groups(generations)
+        row = evaluation_row(now, updates, served, self.trained_scores, idle, self.strategy, groups, self.devices)
+        self.history.evaluations.append(row | traffic)
+        self.evaluated_at = updates
+        return self._judge(row["accuracy"], now, updates)
+
+    def _score_served(self, generations: np.ndarray) -> np.ndarray:
+        """The score of each client with the model it is served; one model for all that has not changed since the last
+        time (in the middle of a synchronous round, say) is not scored again."""
+        clients = range(len(self.federation))
+        models = [self.strategy.model_for(client) for client in clients]
+        one_for_all = all(model is models[0] for model in models)
+        if one_for_all and self._last is not None:
+            model, generations_then, scores = self._last
+            if models[0] is model and np.array_equal(generations, generations_then):
+                return scores.copy()
         served = score_clients(
-            range(len(self.federation)),
-            self.strategy.model_for,
+            clients,
+            models.__getitem__,
             lambda client: self.federation.client(client, int(generations[client])),
             self._x,
             self.learner.scorer,
             self.pool,
         )
-        self._score_trained()
-        groups = self._groups(generations)
-        row = evaluation_row(now, updates, served, self.trained_scores, self.strategy, groups, self.devices)
-        self.history.evaluations.append(row | traffic)
-        self.evaluated_at = updates
-        return self._judge(row["accuracy"], now, updates)
+        self._last = (models[0], generations.copy(), served) if one_for_all else None
+        return served
 
     def _judge(self, accuracy: float, now: float, updates: int) -> bool:
         reached = self.stop.target is not None and accuracy >= self.stop.target

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from polytempo.core.errors import UserError
+from polytempo.core.events import Update
+from polytempo.sim.flight import Flight
 
 FILES = ("evaluations", "updates", "marks")
 
@@ -53,6 +55,22 @@ class History:
             temporary.write_text("".join(line + "\n" for line in lines))
             temporary.replace(path)
             self._written[name] = wanted
+
+
+def update_row(now: float, update: Update, flight: Flight, staleness: int) -> Row:
+    """One update that has just arrived; with its arrival group, where the strategy plans arrivals."""
+    due = flight.order.due
+    planned = {} if due is None else {"arrival_group": due.group, "expected": due.expected, "latest": due.latest}
+    return {
+        "time": now,
+        "client": update.client,
+        "began": flight.dispatched,
+        "steps": update.steps,
+        "staleness": staleness,
+        "version": update.version,
+        "samples": update.samples,
+        **planned,
+    }
 
 
 def _listed(numbers: np.ndarray) -> list[float | None]:

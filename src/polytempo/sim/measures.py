@@ -20,11 +20,12 @@ def evaluation_row(
     updates: int,
     served: np.ndarray,
     trained: np.ndarray,
+    idle: np.ndarray,
     strategy: Strategy,
     groups: Sequence[int] | None,
     devices: Devices,
 ) -> dict[str, Any]:
-    """Served accuracy over clients (mean, spread, slowest and fastest fifth), own-model accuracy, clusters."""
+    """Served accuracy over clients (mean, spread, slowest and fastest fifth), own models, idle share, clusters."""
     from sklearn.metrics import adjusted_rand_score  # here, because it takes a second to import
 
     clusters = np.array([strategy.cluster_of(client) for client in range(len(served))])
@@ -37,12 +38,14 @@ def evaluation_row(
         "accuracy_std": float(served.std()),
         "accuracy_slowest_fifth": float(served[devices.slowest_fifth()].mean()),
         "accuracy_fastest_fifth": float(served[devices.fastest_fifth()].mean()),
+        "idle_share": float(idle.mean()),
         "clusters": len(np.unique(clusters)),
         "purity": None if groups is None else purity(clusters, np.array(groups)),
         "ari": None if groups is None else float(adjusted_rand_score(groups, clusters)),
         "accuracy_per_cluster": accuracy_per_cluster(clusters, served),
         "per_client": served,
         "per_client_trained": trained.copy(),
+        "per_client_idle": idle,
         "per_client_cluster": clusters.astype(np.float64),
         "per_client_group": None if groups is None else np.array(groups, np.float64),  # drifts change it
     }

@@ -227,6 +227,7 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
         "bytes_up": simulator.bytes_up,
         "bytes_down": simulator.bytes_down,
         "mean_staleness": float(np.mean(staleness)) if staleness else 0.0,
+        "idle_share": last["idle_share"],
         "clusters": last["clusters"],
         "purity": last["purity"],
         "ari": last["ari"],

@@ -19,7 +19,7 @@ from polytempo.core.streams import stream
 from polytempo.learn.learner import Assignment, Learner, Outcome
 from polytempo.sim.evaluation import Evaluator, Stop
 from polytempo.sim.flight import Flight, Kind
-from polytempo.sim.history import History
+from polytempo.sim.history import History, update_row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.strategies.contract import check_order, check_upload
 from polytempo.strategies.strategy import Strategy
@@ -64,6 +64,8 @@ class Simulator:
         self._orders = np.zeros(n, np.int64)  # Train orders so far, per client
         self._updates_of = np.zeros(n, np.int64)
         self._generation = np.zeros(n, np.int64)
+        self._ready_since = np.zeros(n)
+        self._idle = np.zeros(n)  # seconds, ready and without work, until the last order
         self._flights: dict[int, Flight] = {}
         self._finished = False
 
@@ -167,6 +169,7 @@ class Simulator:
 
     def _ready(self, client: int) -> None:
         self._status[client] = Status.READY
+        self._ready_since[client] = self.now
         self._carry_out(self.strategy.ready(client, self.now))
 
     def _lose(self, client: int, away: float) -> None:
@@ -240,6 +243,7 @@ class Simulator:
             self._model_bytes if upload is None else min(4 * int(upload.sum()), self._model_bytes),
         )
         self._status[client] = Status.TRAINING
+        self._idle[client] += self.now - self._ready_since[client]
         self._flights[client] = flight
         arrives = self._arrival(flight)
         lost = self.devices.dropout(client, count)
@@ -347,22 +351,18 @@ class Simulator:
     def _record(self, update: Update, flight: Flight) -> None:
         self.updates += 1
         self._updates_of[update.client] += 1
-        self.history.updates.append(
-            {
-                "time": self.now,
-                "client": update.client,
-                "began": flight.dispatched,
-                "steps": update.steps,
-                "staleness": self.strategy.tau(update),
-                "version": update.version,
-                "samples": update.samples,
-            }
-        )
+        self.history.updates.append(update_row(self.now, update, flight, self.strategy.tau(update)))
         self.evaluator.keep(update, flight.generation)
 
     def _evaluate(self) -> None:
         traffic = {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
-        self._finished = self.evaluator.evaluate(self.now, self.updates, self._generation, traffic)
+        self._finished = self.evaluator.evaluate(self.now, self.updates, self._generation, self._idle_shares(), traffic)
+
+    def _idle_shares(self) -> np.ndarray:
+        """For each client the share of the time since it joined in which it was ready and had nothing to do."""
+        waiting = np.where(self._status == Status.READY, self.now - self._ready_since, 0.0)
+        there = np.maximum(self.now - self.devices.joins, np.finfo(float).tiny)
+        return (self._idle + waiting) / there
 
     def drifts_to_come(self) -> list[float]:
         """Times of the drifts that lie ahead."""
@@ -372,7 +372,7 @@ class Simulator:
 
     _state = (
         *("now", "updates", "client_steps", "bytes_up", "bytes_down", "refused_in_a_row", "_events", "_number"),
-        *("_status", "_orders", "_updates_of", "_generation", "_flights", "_finished"),
+        *("_status", "_orders", "_updates_of", "_generation", "_ready_since", "_idle", "_flights", "_finished"),
     )
 
     def save_state(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Whom to pick next. Shared by all methods, so that it means the same in simulation and in service."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
@@ -91,6 +92,22 @@ class Participation:
         wanted = self.quota.of(len(self.members))
         return self._pick(wanted) if 0 < wanted <= len(self._idle) else []
 
+    def round_among(self, clients: Sequence[int]) -> list[int]:
+        """The members of a synchronous round among these clients, or nobody while fewer of them than the quota are
+        idle. Costs O(1) per client named, and for round-robin per idle client."""
+        wanted = self.quota.of(len(clients))
+        idle = [client for client in clients if client in self._place] if wanted <= len(self._idle) else []
+        if wanted > len(idle):
+            return []
+        if self.quota.choice == "round-robin":
+            named = dict.fromkeys(idle)
+            picked = [client for client in self._queue if client in named][:wanted]
+        else:
+            picked = [idle.pop(self._draw(len(idle))) for _ in range(wanted)]
+        for client in picked:
+            self._employ(client)
+        return picked
+
     def leave(self, client: int) -> None:
         """A client is gone."""
         self._forget(client)
@@ -105,19 +122,24 @@ class Participation:
     def _pick(self, count: int) -> list[int]:
         picked = []
         for _ in range(count):
-            if self.quota.choice == "round-robin":
-                client = next(iter(self._queue))
-            elif len(self._idle) == 1:
-                client = self._idle[0]
-            else:
-                rng = stream(self.seed, "participation", self.picks)
-                self.picks += 1
-                client = self._idle[int(rng.integers(len(self._idle)))]
-            self._take(client)
-            self.members[client] = True
-            self.busy += 1
+            in_turn = self.quota.choice == "round-robin"
+            client = next(iter(self._queue)) if in_turn else self._idle[self._draw(len(self._idle))]
+            self._employ(client)
             picked.append(client)
         return picked
+
+    def _draw(self, count: int) -> int:
+        """A random place among so many."""
+        if count == 1:
+            return 0
+        rng = stream(self.seed, "participation", self.picks)
+        self.picks += 1
+        return int(rng.integers(count))
+
+    def _employ(self, client: int) -> None:
+        self._take(client)
+        self.members[client] = True
+        self.busy += 1
 
     def _take(self, client: int) -> None:
         place, last = self._place.pop(client), self._idle.pop()

@@ -1,0 +1,76 @@
+"""The report's section on arrival groups: their timeline, and the first and last of them in a table."""
+
+from collections.abc import Sequence
+from html import escape
+from math import floor, log10
+from statistics import median
+
+from polytempo.report.arrivals import arrival_groups
+from polytempo.report.markup import bold, html_figure, html_table, named
+from polytempo.report.methods import Method, as_text
+from polytempo.report.run import ArrivalGroup, Run
+
+LISTED = 12  # groups in a table
+MEMBERS = "client: steps"
+NAMED = 10  # members in a row
+CAPTION = (
+    "One row per client, one bar per update from dispatch to arrival, in the colour of its arrival group; the number "
+    "on it is its steps. A bar was planned to end at its tick, and its group waits for it as long as the line under "
+    "it. What is shaded came too late."
+)
+
+
+def arrival_section(methods: Sequence[Method], most: int) -> str:
+    """For the first ``most`` methods that plan arrivals, the arrival groups of the first seed that has some."""
+    of_methods = ((method, next(filter(Run.arrival_groups, method.runs), None)) for method in methods)
+    planned = [(method, run) for method, run in of_methods if run is not None]
+    return "".join(
+        f"<h3>{named(method)}, seed {escape(as_text(run.seed))}</h3>\n"
+        + html_figure(arrival_groups(run, method.colour), f"arrivals{place}", CAPTION, wide=True)
+        + _table(run)
+        for place, (method, run) in enumerate(planned[:most])
+    )
+
+
+def _table(run: Run) -> str:
+    groups = run.arrival_groups()
+    titles = ["group", MEMBERS, "expected s", "latest s", "first arrival s", "last arrival s", "late"]
+    decimals = _decimals(groups)
+    body = [_row(group, decimals) for group in groups]
+    if len(body) > LISTED:
+        body[LISTED // 2 : -LISTED // 2] = [["…", *[""] * (len(titles) - 1)]]
+    updates = sum(len(group.members) for group in groups)
+    late = sum(len(group.late()) for group in groups)
+    note = (
+        f"{len(groups):,} arrival groups with {updates / len(groups):.1f} updates each; {late:,} of {updates:,} came "
+        f"after the latest time of their group{' (bold)' if late else ''}."
+    )
+    return html_table(titles, body, words=[MEMBERS]) + f'<p class="note">{note}</p>\n'
+
+
+def _row(group: ArrivalGroup, decimals: int) -> list[str]:
+    times = (group.expected, group.latest, group.members[0].arrived, group.members[-1].arrived)
+    late = len(group.late())
+    return [
+        str(group.number),
+        _members(group),
+        *(f"{time:,.{decimals}f}" for time in times),
+        bold(str(late)) if late else "0",
+    ]
+
+
+def _decimals(groups: Sequence[ArrivalGroup]) -> int:
+    """So many that expected and latest can be told apart, however long the run was."""
+    gaps = [group.latest - group.expected for group in groups if group.latest > group.expected]
+    return min(max(1 - floor(log10(median(gaps))), 0), 6) if gaps else 1
+
+
+def _members(group: ArrivalGroup) -> str:
+    """Who arrived with how many steps, in order of arrival, those who were late in bold; of many, as many as a row
+    holds."""
+    shown = group.members if len(group.members) <= NAMED else group.members[: NAMED - 1]
+    late = group.late()
+    texts = [f"{member.client}:\N{NO-BREAK SPACE}{member.steps}" for member in shown]
+    texts = [bold(text) if member in late else text for text, member in zip(texts, shown, strict=True)]
+    more = len(group.members) - len(shown)
+    return ", ".join(texts) + (f" and {more:,} more" if more else "")
