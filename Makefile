@@ -20,10 +20,12 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/overhead.py $(DATA)
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/clustering.py $(DATA)
+	$(BIN)/python benchmarks/arrival_groups.py
 	$(BIN)/python benchmarks/serving_load.py
 	$(BIN)/python benchmarks/serving_load.py --soak 600
 	$(BIN)/python benchmarks/serving_faults.py
-	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity; do \
+	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity \
+		fedcompass-table1 fedcompass-table3 fedcompass-speed-change; do \
 		$(BIN)/polytempo bench $$bench $(if $(DATA),$(DATA),--quick) || exit 1; \
 	done
 

@@ -10,11 +10,11 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, StepPatch
 
 from polytempo import simulate
-from polytempo.report.arrivals import FIRST, arrival_groups, idle_shares
+from polytempo.report.arrivals import FIRST, arrival_timeline, idle_shares
 from polytempo.report.canvas import INK
 from polytempo.report.methods import COLOURS
 from polytempo.report.page import page
-from polytempo.report.run import ArrivalGroup, Member, Run
+from polytempo.report.run import Arrived, ArrivedGroup, Run
 from polytempo.report.table import comparison_rows
 
 BLUE = COLOURS[0]
@@ -78,8 +78,8 @@ def section(text: str) -> str:
 
 def test_arrival_groups_say_who_came_when_with_how_many_steps() -> None:
     first, second = run_of(LOG).arrival_groups()
-    assert first == ArrivalGroup(1, 60, 70, [Member(1, 80, 12, 58), Member(0, 100, 10, 61), Member(2, 40, 20, 95)])
-    assert (second.number, second.expected, second.latest, len(second.members)) == (2, 120, 130, 3)
+    assert first == ArrivedGroup(1, 60, 70, [Arrived(1, 80, 12, 58), Arrived(0, 100, 10, 61), Arrived(2, 40, 20, 95)])
+    assert (second.number, second.expected, second.latest, len(second.arrivals)) == (2, 120, 130, 3)
 
 
 def test_late_is_who_comes_after_the_latest_time_and_not_who_comes_just_then() -> None:
@@ -98,19 +98,19 @@ def test_a_run_without_planned_arrivals_has_no_groups_and_no_section(log: list[d
     run = run_of(log)
     assert run.arrival_groups() == []
     assert section(page([run], "early")) == ""
-    arrival_groups(run, BLUE).draw_without_rendering()
+    arrival_timeline(run, BLUE).draw_without_rendering()
 
 
 # The timeline
 
 
 def test_every_update_is_a_bar_in_the_colour_of_its_group_and_first_rounds_are_grey() -> None:
-    (axes,) = arrival_groups(run_of(LOG), BLUE).axes
+    (axes,) = arrival_timeline(run_of(LOG), BLUE).axes
     assert [bars(axes, colour) for colour in (FIRST, BLUE, COLOURS[1])] == [3, 3, 3]
 
 
 def test_every_planned_bar_has_a_tick_and_a_whisker_and_every_late_one_a_flag() -> None:
-    (axes,) = arrival_groups(run_of(LOG), BLUE).axes
+    (axes,) = arrival_timeline(run_of(LOG), BLUE).axes
     assert [strokes(axes, colour) for colour in (INK, BLUE, COLOURS[1])] == [6, 3, 3]
     assert bars(axes, INK) == 1
     assert flags(axes) == [95]
@@ -118,14 +118,14 @@ def test_every_planned_bar_has_a_tick_and_a_whisker_and_every_late_one_a_flag() 
 
 def test_bars_carry_their_steps_where_these_fit() -> None:
     crowded = [*LOG, update(0, 118, 118.1, 77, 3, 119, 119)]
-    (axes,) = arrival_groups(run_of(crowded), BLUE).axes
+    (axes,) = arrival_timeline(run_of(crowded), BLUE).axes
     assert {"20", "80", "100", "40", "96", "86", "21"} <= set(written(axes))
     assert "77" not in written(axes)
 
 
 def test_groups_that_are_open_at_the_same_time_differ_in_colour() -> None:
     many = [update(client, 0, 100 + client, 9, client + 1, 100 + client, 150) for client in range(len(COLOURS))]
-    (axes,) = arrival_groups(run_of(many), BLUE).axes
+    (axes,) = arrival_timeline(run_of(many), BLUE).axes
     assert [bars(axes, colour) for colour in COLOURS] == [1] * len(COLOURS)
 
 
@@ -135,7 +135,7 @@ def test_a_long_run_of_many_clients_is_cut_where_bars_become_too_many() -> None:
         for turn in range(100)
         for client in range(50)
     ]
-    (axes,) = arrival_groups(run_of(log), BLUE).axes
+    (axes,) = arrival_timeline(run_of(log), BLUE).axes
     assert len(axes.get_yticks()) == 20
     assert sum(bars(axes, colour) for colour in COLOURS) == 16 * 20
     assert axes.get_xlabel().startswith("virtual time (s), the first 160 of ")
@@ -219,7 +219,7 @@ def compass() -> Run:
 
 def test_a_real_run_accounts_for_every_update_and_shows_its_groups(compass: Run) -> None:
     groups = compass.arrival_groups()
-    assert sum(len(group.members) for group in groups) + 6 == compass.updates
+    assert sum(len(group.arrivals) for group in groups) + 6 == compass.updates
     assert all(group.expected <= group.latest for group in groups)
     assert section(page([compass], "real")).count("<svg ") == 1
 

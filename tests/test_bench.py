@@ -2,9 +2,11 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from polytempo.bench import Bench, Case, Figure, Table, benches, part_of, quick_form, run_bench
 from polytempo.core.errors import UserError
+from polytempo.core.vectors import Schema
 from polytempo.sim.experiment import make_experiment
 
 SETTINGS = {"data": "digits", "clients": 4, "updates": 8, "target": 0.999}
@@ -22,7 +24,7 @@ def bench(*tables, name="small"):
 
 
 def run(chosen, out):
-    return run_bench(chosen, out, None, lambda label: None, lambda standing: None)
+    return run_bench(chosen, chosen, out, None, lambda label: None, lambda standing: None)
 
 
 def fedavg(**others):
@@ -30,11 +32,14 @@ def fedavg(**others):
 
 
 @pytest.mark.parametrize("name", list(benches))
-def test_every_row_of_every_bench_is_an_experiment(name):
+def test_every_row_of_every_bench_is_an_experiment_that_begins(name):
+    weights, schema = torch.zeros(2), Schema(("w",), ((2,),), 2)
     for form in (benches[name], quick_form(benches[name])):
         for each in form.tables:
             for case in each.cases:
-                make_experiment(**{**each.settings, **case.settings}).check()
+                experiment = make_experiment(**{**each.settings, **case.settings})
+                experiment.check()
+                experiment.begin(weights, schema, None, {})
 
 
 @pytest.mark.parametrize("name", list(benches))
@@ -96,13 +101,14 @@ def test_a_part_of_a_bench_has_only_the_tables_and_rows_named():
 
 def test_the_quick_form_is_the_first_table_with_its_own_settings():
     (only,) = quick_form(bench(table("one", [fedavg()]), table("two", [fedavg()]))).tables
-    assert only.name == "one-quick"
+    assert only.name == "one"
     assert only.settings["updates"] == 4
 
 
 def test_the_quick_form_may_have_several_tables():
     two = replace(bench(table("one", [fedavg()]), table("two", [fedavg()])), quick_tables=2)
-    assert [each.name for each in quick_form(two).tables] == ["one-quick", "two-quick"]
+    assert [each.name for each in quick_form(two).tables] == ["one", "two"]
+    assert quick_form(two).name == "small-quick"
 
 
 def test_an_overview_has_a_column_per_table_and_the_papers_figure_in_brackets(tmp_path):
@@ -117,8 +123,17 @@ def test_an_overview_has_a_column_per_table_and_the_papers_figure_in_brackets(tm
     lines = [line for line in written.read_text().splitlines() if line.startswith(("|", "##"))]
     assert lines == [
         *("## A", "| method | small | large |", "|---|---:|---:|", "| fedavg | 1.00 | 1.00 (1.00) |"),
-        *("| other | 1.50 | – |", "## B", "| method | alone |", "|---|---:|", "| fedavg | – |"),
+        *("| other | 1.50 | – |", "| seeds | 1 | 1 |"),
+        *("## B", "| method | alone |", "|---|---:|", "| fedavg | – |", "| seeds | 1 |"),
     ]
+
+
+def test_an_overview_keeps_the_tables_of_earlier_runs(tmp_path):
+    tables = [replace(table(name, [fedavg(base="fedavg")], (UPDATES,)), column=name) for name in ("one", "two")]
+    whole = replace(bench(*tables), overview=UPDATES)
+    for name in ("two", "one"):
+        *_, written = run_bench(part_of(whole, [name], []), whole, tmp_path, None, lambda _: None, lambda _: None)
+    assert "| method | one | two |" in written.read_text()
 
 
 def test_the_rows_of_fedcompass_have_the_papers_figure_of_their_own_world():

@@ -352,6 +352,6 @@ def test_a_bench_writes_its_quick_table(polytempo, tmp_path, monkeypatch):
     )
     assert code == 0
     assert "fedbuff" in out
-    table = json.loads((tmp_path / "results/baselines/mnist-mlp-quick.json").read_text())
+    table = json.loads((tmp_path / "results/baselines-quick/mnist-mlp.json").read_text())
     assert [row["label"] for row in table["rows"]] == ["fedavg", "fedbuff"]
-    assert (tmp_path / "results/baselines/mnist-mlp-quick.md").read_text().startswith("# CASA")
+    assert (tmp_path / "results/baselines-quick/mnist-mlp.md").read_text().startswith("# CASA")

@@ -196,6 +196,18 @@ def test_a_client_counts_while_it_is_a_member_and_again_when_it_has_finished_a_r
     assert clients.model == pytest.approx(1 / 2 * 8 + 1 / 2 * 4)
 
 
+def test_the_models_of_clients_that_left_are_not_kept():
+    clients = Clients(2)
+    for client in range(2):
+        clients.hand_in(client, 1.0)
+    for client in range(2, 20):
+        clients.join(client, client)
+        clients.hand_in(client, client + 0.5, weights=float(client))
+        clients.leave(client, client + 0.75)
+    _, tensors = pack(clients.strategy.save_state())
+    assert len(tensors) <= 4
+
+
 def test_late_joiners_are_profiled_together_and_count_when_their_round_ends():
     clients = Clients(1)
     clients.hand_in(0, 1.0, weights=1.0)

@@ -247,6 +247,27 @@ def test_a_model_for_all_is_scored_again_when_data_have_changed():
     assert after["accuracy"] != before["accuracy"]
 
 
+def test_a_model_for_all_that_was_changed_in_place_is_scored_again():
+    class InPlace(FedAsync):
+        def updated(self, update, now):
+            self.model.weights.copy_(update.weights)
+
+    sim = simulator(InPlace(), clients=3, stop=Stop(updates=6))
+    sim.eval_every = 1
+    sim.run()
+    assert len({row["accuracy"] for row in sim.history.evaluations}) > 1
+
+
+def test_a_run_may_end_at_its_target_or_at_its_time():
+    given = {"clients": 4, "time": 400.0, "target": 0.3, "stop_at_target": True}
+    reached = simulate("fedasync", **given)
+    assert reached.virtual_time == reached.time_to_target < 400.0
+    missed = simulate("fedasync", **{**given, "target": 1.0, "time": 40.0})
+    assert (missed.virtual_time, missed.time_to_target) == (40.0, None)
+    on = simulate("fedasync", **{**given, "stop_at_target": None})
+    assert on.virtual_time == 400.0 > on.time_to_target
+
+
 def test_idle_is_the_time_for_which_a_client_was_ready_and_had_nothing_to_do():
     sim = simulator(FedAvg(), clients=3, devices="slow:0.3x5", stop=Stop(updates=9))
     sim.devices = replace(sim.devices, jitter=0.0)

@@ -101,14 +101,13 @@ def quick_form(bench: Bench) -> Bench:
     quick = [
         replace(
             table,
-            name=f"{table.name}-quick",
             title=f"{table.title}, quick form",
             notes=f"Quick, so not the paper's set-up: {changed}. The paper's figures are for the full one.",
             settings={**table.settings, **bench.quick},
         )
         for table in bench.tables[: bench.quick_tables]
     ]
-    return replace(bench, tables=quick)
+    return replace(bench, name=f"{bench.name}-quick", tables=quick)
 
 
 def run_table(

@@ -30,7 +30,8 @@ def _world(clients: int, devices: str, partition: str) -> dict[str, Any]:
         "test_share": 0.1,
         "target": 0.85,
         "eval_every": 1,
-        "patience": 10 * clients,
+        "time": 10_000.0,
+        "stop_at_target": True,
     }
 
 
@@ -39,16 +40,17 @@ QUICK = {"data": "digits", "steps": 20, "batch_size": 16, "test_share": 0.2}
 SET_UP = (
     "As in the paper: time per step equal for all, normal (deviation 0.3 of the mean) or exponential, and again normal "
     "(0.05) in every round; 200 local steps per update (100 with 20 clients), FedCompass between a fifth of that and "
-    "that; batch 64, Adam 0.003, the hyperparameters of the paper's Table 9. The unit of time is the mean time of a "
-    "step: ratios do not depend on it."
+    "that; batch 64, Adam 0.003, the hyperparameters of the paper's Table 9 (FedAT's proximal term, 0.4, is FedAT's "
+    "own). The unit of time is the mean time of a step: ratios do not depend on it. FedAsync mixes models, as its own "
+    "paper has it; the paper's Table 3 says that its FedAsync is FedCompass with Q_min = Q_max, which adds deltas."
 )
 CUT = (
     "Not as in the paper: an mlp (784-100-10) in place of a CNN; accuracy is the mean over clients on their own test "
     "data (a tenth of each client's), evaluated after every update; fewer seeds than the paper's ten"
 )
 TO_TARGET = (
-    f"{CUT}; the target is 85 % (the paper's CNN: 90 %), and a run that has not reached it ends when 10 updates per "
-    "client brought no better accuracy."
+    f"{CUT}; the target is 85 % (the paper's CNN: 90 %), and who has not reached it after 10,000 s (for 5 and 10 "
+    "clients 50 rounds of equal clients) has not reached it."
 )
 FOR_A_TIME = f"{CUT}; every run lasts 4,500 s, and the target is 90 %."
 
@@ -164,6 +166,8 @@ table1 = Bench(
     overview=RELATIVE,
 )
 
+OF_THE_DEFAULT = replace(RELATIVE, title="time / that of 1/Q = 0.2")
+
 table3 = Bench(
     name="fedcompass-table3",
     title="FedCompass, Table 3",
@@ -175,16 +179,16 @@ table3 = Bench(
             TO_TARGET,
             _world(clients, devices, "Dirichlet"),
             _ratios(clients, devices),
-            (TIME, replace(RELATIVE, title="time / that of 1/Q = 0.2"), IDLE, STALENESS),
+            (TIME, OF_THE_DEFAULT, IDLE, STALENESS),
             block="MNIST, Dirichlet partition",
             column=_column(clients, devices),
         )
         for clients in CLIENTS
         for devices in DEVICES
     ],
-    quick={**QUICK, "steps": 100},
+    quick={**QUICK, "steps": Q[5]},
     quick_tables=len(DEVICES),
-    overview=replace(RELATIVE, title="time / that of 1/Q = 0.2"),
+    overview=OF_THE_DEFAULT,
 )
 
 SPEED_CHANGE = str(Path(__file__).with_name("speed-change.toml"))
@@ -217,7 +221,7 @@ speed_change = Bench(
             "class-5",
             "MNIST, class partition, 5 clients",
             FOR_A_TIME,
-            {**_world(5, "normal", "class"), "target": 0.9, "time": 4500.0, "patience": None},
+            {**_world(5, "normal", "class"), "target": 0.9, "time": 4500.0, "stop_at_target": False},
             _steady_and_changing(),
             (
                 Figure("accuracy", "accuracy %", scale=100.0),

@@ -13,26 +13,27 @@ from polytempo.report.page import write_report
 from polytempo.report.run import Run
 from polytempo.sim.run import Progress
 
+OVERVIEW = "overview.md"
+
 
 def run_bench(
     bench: Bench,
+    whole: Bench,
     out: Path,
     data_dir: Path | None,
     begin: Callable[[str], None],
     progress: Callable[[Progress], None],
 ) -> list[Path]:
     """Run what is missing in ``out/runs`` and write each table, as soon as it is complete, to ``out/BENCH/TABLE`` as
-    .json, .md, .svg and .html, and the overview, if there is one, to ``out/BENCH/overview.md``; the paths of the
-    Markdown."""
-    written, rows_of = [], {}
+    .json, .md, .svg and .html; the paths of the Markdown. A benchmark with an overview has it in
+    ``out/BENCH/overview.md``: of all tables of the whole that are there, whenever they were run."""
+    written = []
     for table in bench.tables:
         runs = run_table(bench, table, out / "runs", data_dir, begin, progress)
         written.append(_write(bench, table, runs, out / bench.name))
-        rows_of[table.name] = table_rows(table, runs)
-    if bench.overview is not None:
-        written.append(out / bench.name / "overview.md")
-        written[-1].write_text(_overview(bench, bench.overview, rows_of))
-    return written
+        if bench.overview is not None:
+            (out / bench.name / OVERVIEW).write_text(_overview(bench, bench.overview, whole.tables, out / bench.name))
+    return [*written, out / bench.name / OVERVIEW] if bench.overview is not None else written
 
 
 def _write(bench: Bench, table: Table, runs: Mapping[str, Sequence[Run]], directory: Path) -> Path:
@@ -90,7 +91,7 @@ def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> 
         "",
         " ".join(filter(None, (bench.notes, table.notes))),
         "",
-        _seeds(bench),
+        f"{bench.seeds} seeds, mean ± standard deviation." if bench.seeds > 1 else "One seed.",
         "",
         *_head(titles),
     ]
@@ -100,23 +101,41 @@ def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> 
             cells.append(_ours(row[figure.title]["ours"], figure))
             if figure in published:
                 cells.append(_papers(row[figure.title], figure))
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(_line(cells))
     return "\n".join(lines) + "\n"
 
 
-def _overview(bench: Bench, figure: Figure, rows_of: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def _overview(bench: Bench, figure: Figure, tables: Sequence[Table], directory: Path) -> str:
     """One figure of all tables: for each block its rows by label and a column per table; in a cell ours and, in
     brackets, the paper's."""
-    lines = [f"# {bench.title}: {figure.title}", "", bench.notes, "", f"{_seeds(bench)} In brackets: the paper."]
-    for block in dict.fromkeys(table.block for table in bench.tables):
-        tables = [table for table in bench.tables if table.block == block]
-        cells = {table.name: {row["label"]: row[figure.title] for row in rows_of[table.name]} for table in tables}
-        labels = dict.fromkeys(case.label for table in tables for case in table.cases)
-        lines += ["", f"## {block}", "", *_head(["method", *(table.column for table in tables)])]
-        for label in labels:
-            texts = [_both(cells[table.name].get(label), figure) for table in tables]
-            lines.append("| " + " | ".join([label, *texts]) + " |")
+    there = [table for table in tables if (directory / f"{table.name}.json").exists()]
+    cells = {
+        table.name: {
+            row["label"]: row[figure.title]
+            for row in json.loads((directory / f"{table.name}.json").read_text())["rows"]
+        }
+        for table in there
+    }
+    lines = [
+        f"# {bench.title}: {figure.title}",
+        "",
+        bench.notes,
+        "",
+        "Mean ± standard deviation over seeds. In brackets: the paper.",
+    ]
+    for block in dict.fromkeys(table.block for table in there):
+        columns = [table for table in there if table.block == block]
+        labels = dict.fromkeys(label for table in columns for label in cells[table.name])
+        lines += ["", f"## {block}", "", *_head(["method", *(table.column for table in columns)])]
+        lines += [
+            _line([label, *(_both(cells[table.name].get(label), figure) for table in columns)]) for label in labels
+        ]
+        lines.append(_line(["seeds", *(str(_seeds_in(cells[table.name])) for table in columns)]))
     return "\n".join(lines) + "\n"
+
+
+def _seeds_in(cells: Mapping[str, Mapping[str, Any]]) -> int:
+    return max(len(cell["ours"]) for cell in cells.values())
 
 
 def _both(cell: Mapping[str, Any] | None, figure: Figure) -> str:
@@ -126,12 +145,12 @@ def _both(cell: Mapping[str, Any] | None, figure: Figure) -> str:
     return f"{ours} ({_papers(cell, figure)})" if "paper" in cell else ours
 
 
-def _seeds(bench: Bench) -> str:
-    return f"{bench.seeds} seeds, mean ± standard deviation." if bench.seeds > 1 else "One seed."
-
-
 def _head(titles: Sequence[str]) -> list[str]:
-    return ["| " + " | ".join(titles) + " |", "|---" + "|---:" * (len(titles) - 1) + "|"]
+    return [_line(titles), "|---" + "|---:" * (len(titles) - 1) + "|"]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _ours(values: Sequence[float | None], figure: Figure) -> str:

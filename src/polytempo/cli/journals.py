@@ -39,9 +39,9 @@ def status(
     names = {name: name.replace("clusters.branches.", "cluster ") for name in said["branches"]}
     console.print("versions: " + ", ".join(f"{names[name]}: {version}" for name, version in said["branches"].items()))
     clustered = len({row["cluster"] for row in said["clients"]}) > 1
-    planned = any(row["arrival_group"] is not None for row in said["clients"])
+    planned = any("arrival_group" in row for row in said["clients"])
     titles = ["client", "doing", "updates", "version", "staleness", "last update", "idle"]
-    titles += ["cluster"] * clustered + ["group", "expected"] * planned
+    titles += ["cluster"] * clustered + ["arrival group", "expected"] * planned
     table = Table(*titles, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     for row in said["clients"]:
         doing = row["doing"] if row["connected"] or row["doing"] == "away" else f"{row['doing']}, offline"
@@ -49,7 +49,7 @@ def status(
         version, staleness = ("" if row[name] is None else row[name] for name in ("version", "staleness"))
         cells = [row["client"], doing, row["updates"], version, staleness, last, f"{row['idle_share']:.0%}"]
         cells += [row["cluster"]] * clustered
-        if row["arrival_group"] is not None:
+        if "arrival_group" in row:
             cells += [row["arrival_group"], _from_now(row["expected"] - said["uptime"])]
         table.add_row(*map(str, cells))
     console.print(table)

@@ -149,7 +149,7 @@ def list_(what: Annotated[str, typer.Argument(help=", ".join(TABLES))]) -> None:
 @app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="name of a benchmark, or list")],
-    quick: Annotated[bool, typer.Option("--quick", help="the first table, on digits, in at most 3 minutes")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="the first tables, on digits, in a few minutes")] = False,
     only: Annotated[list[str], typer.Option(help="run only this table; may be repeated")] = [],  # noqa: B006
     row: Annotated[list[str], typer.Option(help="run only this row, by its label; may be repeated")] = [],  # noqa: B006
     seeds: Annotated[int | None, typer.Option(min=1, help="runs per row")] = None,
@@ -164,7 +164,7 @@ def bench(
     chosen = part_of(benches[name], only, row)
     chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
     with progress_bar(quiet) as bar, _continuable(f"--out {out}"):
-        written = run_bench(chosen, out, data_dir, bar.begin, bar.show)
+        written = run_bench(chosen, benches[name], out, data_dir, bar.begin, bar.show)
     for table in written:
         print(table.read_text())
     Console().print(f"Written to {out / chosen.name}", soft_wrap=True)

@@ -70,6 +70,10 @@ class Due:
     expected: float
     latest: float
 
+    def row(self) -> dict[str, float]:
+        """As it stands in records: run directories, logs, the status of a service."""
+        return {"arrival_group": self.group, "expected": self.expected, "latest": self.latest}
+
 
 @stateful
 @dataclass(frozen=True, slots=True)

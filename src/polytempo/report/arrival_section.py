@@ -5,10 +5,10 @@ from html import escape
 from math import floor, log10
 from statistics import median
 
-from polytempo.report.arrivals import arrival_groups
+from polytempo.report.arrivals import arrival_timeline
 from polytempo.report.markup import bold, html_figure, html_table, named
 from polytempo.report.methods import Method, as_text
-from polytempo.report.run import ArrivalGroup, Run
+from polytempo.report.run import ArrivedGroup, Run
 
 LISTED = 12  # groups in a table
 MEMBERS = "client: steps"
@@ -26,7 +26,7 @@ def arrival_section(methods: Sequence[Method], most: int) -> str:
     planned = [(method, run) for method, run in of_methods if run is not None]
     return "".join(
         f"<h3>{named(method)}, seed {escape(as_text(run.seed))}</h3>\n"
-        + html_figure(arrival_groups(run, method.colour), f"arrivals{place}", CAPTION, wide=True)
+        + html_figure(arrival_timeline(run, method.colour), f"arrivals{place}", CAPTION, wide=True)
         + _table(run)
         for place, (method, run) in enumerate(planned[:most])
     )
@@ -39,7 +39,7 @@ def _table(run: Run) -> str:
     body = [_row(group, decimals) for group in groups]
     if len(body) > LISTED:
         body[LISTED // 2 : -LISTED // 2] = [["…", *[""] * (len(titles) - 1)]]
-    updates = sum(len(group.members) for group in groups)
+    updates = sum(len(group.arrivals) for group in groups)
     late = sum(len(group.late()) for group in groups)
     note = (
         f"{len(groups):,} arrival groups with {updates / len(groups):.1f} updates each; {late:,} of {updates:,} came "
@@ -48,8 +48,8 @@ def _table(run: Run) -> str:
     return html_table(titles, body, words=[MEMBERS]) + f'<p class="note">{note}</p>\n'
 
 
-def _row(group: ArrivalGroup, decimals: int) -> list[str]:
-    times = (group.expected, group.latest, group.members[0].arrived, group.members[-1].arrived)
+def _row(group: ArrivedGroup, decimals: int) -> list[str]:
+    times = (group.expected, group.latest, group.arrivals[0].arrived, group.arrivals[-1].arrived)
     late = len(group.late())
     return [
         str(group.number),
@@ -59,18 +59,18 @@ def _row(group: ArrivalGroup, decimals: int) -> list[str]:
     ]
 
 
-def _decimals(groups: Sequence[ArrivalGroup]) -> int:
+def _decimals(groups: Sequence[ArrivedGroup]) -> int:
     """So many that expected and latest can be told apart, however long the run was."""
     gaps = [group.latest - group.expected for group in groups if group.latest > group.expected]
     return min(max(1 - floor(log10(median(gaps))), 0), 6) if gaps else 1
 
 
-def _members(group: ArrivalGroup) -> str:
+def _members(group: ArrivedGroup) -> str:
     """Who arrived with how many steps, in order of arrival, those who were late in bold; of many, as many as a row
     holds."""
-    shown = group.members if len(group.members) <= NAMED else group.members[: NAMED - 1]
+    shown = group.arrivals if len(group.arrivals) <= NAMED else group.arrivals[: NAMED - 1]
     late = group.late()
     texts = [f"{member.client}:\N{NO-BREAK SPACE}{member.steps}" for member in shown]
     texts = [bold(text) if member in late else text for text, member in zip(texts, shown, strict=True)]
-    more = len(group.members) - len(shown)
+    more = len(group.arrivals) - len(shown)
     return ", ".join(texts) + (f" and {more:,} more" if more else "")

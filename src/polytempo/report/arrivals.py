@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from polytempo.report.canvas import GRID, INK, SMALL, WIDTH, canvas, legend_above, name_axes, name_rows, row_height
 from polytempo.report.drawing import ink_on
 from polytempo.report.methods import COLOURS, Method, methods_of
-from polytempo.report.run import ArrivalGroup, Run
+from polytempo.report.run import ArrivedGroup, Run
 from polytempo.report.table import percent
 from polytempo.report.timeline import draw_bars, drawn_until, name_clients, slowest_to_fastest
 
@@ -34,14 +34,14 @@ class _Bar(NamedTuple):
     arrived: float
     steps: int
     colour: str
-    group: ArrivalGroup | None
+    group: ArrivedGroup | None
 
     def in_time(self) -> float:
         """The end of what lies before the latest time."""
         return self.arrived if self.group is None else min(self.arrived, self.group.latest)
 
 
-def arrival_groups(run: Run, colour: str) -> Figure:
+def arrival_timeline(run: Run, colour: str) -> Figure:
     """The updates of at most 20 clients, from the slowest to the fastest, in the colours of their arrival groups, with
     their steps and when they were expected; from the start as far as the steps can be read."""
     chosen = slowest_to_fastest(run, ROWS)
@@ -101,18 +101,18 @@ def idle_by_speed(method: Method) -> np.ndarray:
     return np.mean([idle[:fewest] for idle in ordered], axis=0) if ordered else np.array([])
 
 
-def _colours(groups: Sequence[ArrivalGroup], first: str) -> dict[int, str]:
+def _colours(groups: Sequence[ArrivedGroup], first: str) -> dict[int, str]:
     """A colour for each group by number: the one that nobody has had for longest, so that groups that are open at the
     same time can be told apart."""
     over_at = dict.fromkeys((first, *COLOURS), -np.inf)
     colours = {}
     for group in groups:
         colours[group.number] = colour = min(over_at, key=over_at.__getitem__)
-        over_at[colour] = max(group.latest, group.members[-1].arrived)
+        over_at[colour] = max(group.latest, group.arrivals[-1].arrived)
     return colours
 
 
-def _bars(run: Run, groups: Sequence[ArrivalGroup], row_of: dict[int, int], colours: dict[int, str]) -> list[_Bar]:
+def _bars(run: Run, groups: Sequence[ArrivedGroup], row_of: dict[int, int], colours: dict[int, str]) -> list[_Bar]:
     first = [
         _Bar(row_of[update["client"]], update["began"], update["time"], update["steps"], FIRST, None)
         for update in run.update_log
@@ -121,7 +121,7 @@ def _bars(run: Run, groups: Sequence[ArrivalGroup], row_of: dict[int, int], colo
     planned = [
         _Bar(row_of[member.client], member.began, member.arrived, member.steps, colours[group.number], group)
         for group in groups
-        for member in group.members
+        for member in group.arrivals
         if member.client in row_of
     ]
     return first + planned
@@ -166,7 +166,7 @@ def _write_steps(axes: Axes, bars: Sequence[_Bar], until: float) -> None:
         text.set(fontsize=STEPS_SIZE, color=ink_on(bar.colour))
 
 
-def _write_numbers(axes: Axes, groups: Sequence[ArrivalGroup], until: float, colours: dict[int, str]) -> None:
+def _write_numbers(axes: Axes, groups: Sequence[ArrivedGroup], until: float, colours: dict[int, str]) -> None:
     """The groups' numbers over the rows, each where its group was expected, as many as find room."""
     style: dict[str, Any] = {"fontsize": SMALL, "color": INK}
     axes.annotate("group", (0, -1), xytext=(-4, 0), textcoords="offset points", ha="right", va="center", **style)

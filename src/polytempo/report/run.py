@@ -29,7 +29,7 @@ class _Figure(Generic[T]):
         return run.result.get(self.name) if run is not None else self  # type: ignore[return-value]
 
 
-class Member(NamedTuple):
+class Arrived(NamedTuple):
     """A client's part in an arrival group: its steps, when they were dispatched and when they arrived."""
 
     client: int
@@ -39,18 +39,18 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ArrivalGroup:
+class ArrivedGroup:
     """Clients that were planned to arrive together: when they were expected, how long the server waited at most, and
     the members that did arrive, the first one first."""
 
     number: int
     expected: float
     latest: float
-    members: list[Member]
+    arrivals: list[Arrived]
 
-    def late(self) -> list[Member]:
+    def late(self) -> list[Arrived]:
         """The members that came after the latest time, when the group had been aggregated without them."""
-        return [member for member in self.members if member.arrived > self.latest]
+        return [member for member in self.arrivals if member.arrived > self.latest]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,15 +137,15 @@ class Run:
         highest = max((int(row["client"]) for row in self.update_log), default=-1)
         return max(int(self.config.get("clients") or 0), len(self.final_per_client()), highest + 1)
 
-    def arrival_groups(self) -> list[ArrivalGroup]:
+    def arrival_groups(self) -> list[ArrivedGroup]:
         """The groups in which clients were planned to arrive together, by number; empty for a method that plans no
         arrivals. A client's first update belongs to none: its speed was not known."""
-        groups: dict[int, ArrivalGroup] = {}
+        groups: dict[int, ArrivedGroup] = {}
         for row in self.update_log:
             if (number := row.get("arrival_group")) is None:
                 continue
-            group = groups.setdefault(number, ArrivalGroup(number, row["expected"], row["latest"], []))
-            group.members.append(Member(row["client"], row["steps"], row["began"], row["time"]))
+            group = groups.setdefault(number, ArrivedGroup(number, row["expected"], row["latest"], []))
+            group.arrivals.append(Arrived(row["client"], row["steps"], row["began"], row["time"]))
         return [groups[number] for number in sorted(groups)]
 
     def has_clusters(self) -> bool:

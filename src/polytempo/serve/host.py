@@ -347,10 +347,8 @@ class Host:
         if event.handed is None:
             return {}
         member = self.service.members[event.client]
-        told: dict[str, Any] = {"task": event.handed.task, "version": member.version, "staleness": member.staleness}
-        if member.due is not None:
-            told |= {"arrival_group": member.due.group, "expected": member.due.expected, "latest": member.due.latest}
-        return told
+        planned = {} if member.due is None else member.due.row()
+        return {"task": event.handed.task, "version": member.version, "staleness": member.staleness, **planned}
 
     # What is due.
 

@@ -83,7 +83,7 @@ def read_status(directory: Path) -> dict[str, Any]:
 
 
 def _clients(service: Service, now: float, connected: Collection[int]) -> list[dict[str, Any]]:
-    due = {client: flight.order.due for client, flight in service.flights.items() if flight.order.due is not None}
+    due = {client: flight.order.due.row() for client, flight in service.flights.items() if flight.order.due}
     return [
         {
             "client": client,
@@ -96,8 +96,7 @@ def _clients(service: Service, now: float, connected: Collection[int]) -> list[d
             "last_update": member.updated_at,
             "idle_share": member.idle_share(now),
             "cluster": service.strategy.cluster_of(client),
-            "arrival_group": due[client].group if client in due else None,
-            "expected": due[client].expected if client in due else None,
+            **due.get(client, {}),
         }
         for client, member in sorted(service.members.items())
     ]

@@ -56,8 +56,9 @@ class Evaluator:
         self.trained: dict[int, tuple[Tensor, int]] = {}
         """Own models not yet scored, with the generation of their data."""
         self.trained_scores = np.full(len(federation), np.nan)
-        self._last: tuple[Tensor, np.ndarray, np.ndarray] | None = None
-        """What was scored last, if everybody was served one model: it, the clients' generations, the scores."""
+        self._last: tuple[Tensor, int, np.ndarray, np.ndarray] | None = None
+        """What was scored last, if everybody was served one model: it, torch's count of changes in it (a method should
+        not change a vector in place, but should see it when it does), the clients' generations, the scores."""
 
     def keep(self, update: Update, generation: int) -> None:
         """Remember a client's own model right after its training."""
@@ -84,8 +85,9 @@ class Evaluator:
         models = [self.strategy.model_for(client) for client in clients]
         one_for_all = all(model is models[0] for model in models)
         if one_for_all and self._last is not None:
-            model, generations_then, scores = self._last
-            if models[0] is model and np.array_equal(generations, generations_then):
+            model, changes, generations_then, scores = self._last
+            same_model = models[0] is model and model._version == changes
+            if same_model and np.array_equal(generations, generations_then):
                 return scores.copy()
         served = score_clients(
             clients,
@@ -95,7 +97,7 @@ class Evaluator:
             self.learner.scorer,
             self.pool,
         )
-        self._last = (models[0], generations.copy(), served) if one_for_all else None
+        self._last = (models[0], models[0]._version, generations.copy(), served) if one_for_all else None
         return served
 
     def _judge(self, accuracy: float, now: float, updates: int) -> bool:

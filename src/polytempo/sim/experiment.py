@@ -38,6 +38,7 @@ class Experiment(Method):
     updates: int | None = Field(None, ge=1, description="stop after so many updates (default 20 per client)")
     time: float | None = Field(None, gt=0, description="stop at this virtual time, in seconds")
     target: float | None = Field(None, gt=0, le=1, description="target accuracy; ends a run without updates and time")
+    stop_at_target: bool | None = Field(None, description="end at the target also where updates or time are given")
     patience: int | None = Field(None, ge=1, description="stop after so many evaluations without a better accuracy")
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")

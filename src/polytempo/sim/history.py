@@ -10,6 +10,7 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
+from polytempo.core.orders import Due
 from polytempo.sim.flight import Flight
 
 FILES = ("evaluations", "updates", "marks")
@@ -28,8 +29,9 @@ class History:
     directory: Path | None = None
     _written: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FILES, 0))
 
-    def mark(self, time: float, kind: str, client: int) -> None:
-        self.marks.append({"time": time, "kind": kind, "client": client})
+    def mark(self, time: float, kind: str, client: int, awaited: Due | None = None) -> None:
+        """Something happened to a client; with the arrival group that will wait for it in vain, if any does."""
+        self.marks.append({"time": time, "kind": kind, "client": client, **({} if awaited is None else awaited.row())})
 
     def flush(self) -> dict[str, int]:
         """Write what is new; the number of rows now in each file."""
@@ -60,7 +62,6 @@ class History:
 def update_row(now: float, update: Update, flight: Flight, staleness: int) -> Row:
     """One update that has just arrived; with its arrival group, where the strategy plans arrivals."""
     due = flight.order.due
-    planned = {} if due is None else {"arrival_group": due.group, "expected": due.expected, "latest": due.latest}
     return {
         "time": now,
         "client": update.client,
@@ -69,7 +70,7 @@ def update_row(now: float, update: Update, flight: Flight, staleness: int) -> Ro
         "staleness": staleness,
         "version": update.version,
         "samples": update.samples,
-        **planned,
+        **({} if due is None else due.row()),
     }
 
 

@@ -136,7 +136,7 @@ def _stop(experiment: Experiment, clients: int) -> Stop:
         updates,
         math.inf if experiment.time is None else experiment.time,
         experiment.target,
-        at_target=not bounded,
+        at_target=not bounded if experiment.stop_at_target is None else experiment.stop_at_target,
         patience=experiment.patience,
     )
 

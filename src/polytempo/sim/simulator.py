@@ -13,7 +13,7 @@ import torch
 
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.events import Update
-from polytempo.core.orders import Order, Orders, Report, Send, SetTimer, Train
+from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
 from polytempo.core.streams import stream
 from polytempo.learn.learner import Assignment, Learner, Outcome
@@ -174,12 +174,11 @@ class Simulator:
 
     def _lose(self, client: int, away: float) -> None:
         """The client is gone, with what it was training."""
-        self._flights.pop(client)
-        self._leave(client, away)
+        self._leave(client, away, self._flights.pop(client).order.due)
 
-    def _leave(self, client: int, away: float) -> None:
+    def _leave(self, client: int, away: float, awaited: Due | None = None) -> None:
         self._status[client] = Status.AWAY
-        self.history.mark(self.now, "left", client)
+        self.history.mark(self.now, "left", client, awaited)
         self._carry_out(self.strategy.left(client, self.now))
         self._push(self.now + away, Kind.JOIN, client)
 
@@ -317,7 +316,7 @@ class Simulator:
         outcome: Outcome = self.pool.result(ticket)
         self.bytes_up += flight.upload_bytes
         if not outcome.finite:
-            self._refuse(client)
+            self._refuse(client, flight.order.due)
             return
         self.client_steps += flight.steps
         self.refused_in_a_row = 0
@@ -337,7 +336,7 @@ class Simulator:
             self._drift(client)
         self._let_go(client)
 
-    def _refuse(self, client: int) -> None:
+    def _refuse(self, client: int, awaited: Due | None) -> None:
         """NaN or Inf never touches the server's state: the client is out, and in again."""
         self.history.mark(self.now, "refused", client)
         self.refused_in_a_row += 1
@@ -346,7 +345,7 @@ class Simulator:
                 f"Training diverges: the last {self.refused_in_a_row} updates held NaN or Inf and were refused. "
                 "Lower the learning rate (--lr)."
             )
-        self._leave(client, 0.0)
+        self._leave(client, 0.0, awaited)
 
     def _record(self, update: Update, flight: Flight) -> None:
         self.updates += 1

@@ -34,7 +34,7 @@ class Round:
     """A round of a tier, of which all or some (as participation says) take part. Nobody of the tier begins anything
     else before it ends."""
 
-    tier: list[int]
+    tier: dict[int, None]
     began: float
     waiting: dict[int, None]
     """Those that have not handed in."""
@@ -58,15 +58,18 @@ class FedAT(Strategy):
         self.samples: dict[int, int] = {}
         self.rounds: dict[int, int] = {}
         self.models: dict[int, Tensor] = {}
+        self.tiers: list[list[int]] | None = None
+        """The members in tiers, those without a response time in the last; None when they have to be made anew."""
+        self.tier_of: dict[int, int] = {}
 
     def joined(self, client: int, now: float) -> Orders:
-        self.models.pop(client, None)  # of one that returns it may be very old
+        self.tiers = None
         return super().joined(client, now)
 
     def ready(self, client: int, now: float) -> Orders:
         self.participation.rest(client)
-        in_a_round = any(client in round_.tier for round_ in self.open)
-        return None if in_a_round else self._begin_rounds(now)
+        made = self._made_tiers()
+        return self._begin_rounds([made[self.tier_of[client]]], now)
 
     def updated(self, update: Update, now: float) -> Orders:
         round_ = self._round_of(update.client)
@@ -77,16 +80,18 @@ class FedAT(Strategy):
         if round_.waiting:
             return None
         self._end(round_)
-        return self._begin_rounds(now, not_yet_ready=(update.client,))
+        return self._begin_rounds(self._made_tiers(), now, about_to_be_ready=update.client)
 
     def left(self, client: int, now: float) -> Orders:
         self.participation.leave(client)
+        self.models.pop(client, None)  # of one that returns it would be old
+        self.tiers = None
         round_ = self._round_of(client)
         if round_ is not None:
             del round_.waiting[client]
             if not round_.waiting:
                 self._end(round_)
-        return self._begin_rounds(now)
+        return self._begin_rounds(self._made_tiers(), now)
 
     def order_for(self, client: int, now: float) -> Train:
         return self.train(client, self.model, objective=Objective(proximal=self.proximal))
@@ -94,18 +99,20 @@ class FedAT(Strategy):
     def _round_of(self, client: int) -> Round | None:
         return next((round_ for round_ in self.open if client in round_.waiting), None)
 
-    def _begin_rounds(self, now: float, not_yet_ready: Sequence[int] = ()) -> Orders:
+    def _begin_rounds(self, among: Iterable[list[int]], now: float, about_to_be_ready: int | None = None) -> Orders:
         """Every tier begins a round that has nobody in one, nobody about to say ready, and enough idle clients."""
-        engaged = {client for round_ in self.open for client in round_.tier}.union(not_yet_ready)
-        measured = [client for client in self.participation.members if client in self.seconds]
-        new = [client for client in self.participation.members if client not in self.seconds]
         started: list[int] = []
-        for tier in [*self._tiers(measured), new]:
-            members = sorted(self.participation.round_among(tier)) if engaged.isdisjoint(tier) else []
+        for tier in among:
+            if not self.participation.could_fill(len(tier)) or about_to_be_ready in tier or self._is_engaged(tier):
+                continue
+            members = sorted(self.participation.round_among(tier))
             if members:
-                self.open.append(Round(tier, now, dict.fromkeys(members)))
+                self.open.append(Round(dict.fromkeys(tier), now, dict.fromkeys(members)))
                 started += members
         return self._start(started, now)
+
+    def _is_engaged(self, tier: Sequence[int]) -> bool:
+        return any(client in round_.tier for round_ in self.open for client in tier)
 
     def _end(self, round_: Round) -> None:
         self.open.remove(round_)
@@ -115,17 +122,24 @@ class FedAT(Strategy):
         model = updates[0].start + mean_delta(updates)
         self.seconds |= round_.seconds
         self.samples |= {update.client: update.samples for update in updates}
-        fewest = min((self.rounds[client] for client in self.participation.members if client in self.models), default=1)
+        fewest = min((self.rounds[client] for client in self.models), default=1)
+        counted = {**self.participation.members, **round_.seconds}
         for client in round_.tier:
-            if client in self.seconds:
+            if client in self.seconds and client in counted:
                 self.rounds[client] = max(self.rounds.get(client, 0) + 1, fewest)
                 self.models[client] = model
         # Those who handed in and left before the end count once more: nothing that arrived is lost.
-        counted = [client for client in {**self.participation.members, **round_.seconds} if client in self.models]
-        self.model.replace(self._combined(self._tiers(counted)))
+        self.model.replace(self._combined(tiers({client: self.seconds[client] for client in self.models}, self.ratio)))
+        self.models = {client: kept for client, kept in self.models.items() if client in self.participation.members}
+        self.tiers = None
 
-    def _tiers(self, clients: Iterable[int]) -> list[list[int]]:
-        return tiers({client: self.seconds[client] for client in clients}, self.ratio)
+    def _made_tiers(self) -> list[list[int]]:
+        if self.tiers is None:
+            members = self.participation.members
+            measured = {client: self.seconds[client] for client in members if client in self.seconds}
+            self.tiers = [*tiers(measured, self.ratio), [client for client in members if client not in measured]]
+            self.tier_of = {client: place for place, tier in enumerate(self.tiers) for client in tier}
+        return self.tiers
 
     def _combined(self, made: Sequence[Sequence[int]]) -> Tensor:
         """The global model of these tiers. Clients of a round carry the same vector: it is added once, so that this

@@ -41,7 +41,7 @@ class ArrivalGroups(Strategy, ABC):
     q_max: int | None = Field(None, ge=1, description="Q_max, the most local steps; none: the run's --steps, else 100")
     q_min: int | None = Field(None, ge=1, description="Q_min, the fewest local steps; none: a fifth of Q_max")
     latest_factor: float = Field(
-        1.2, ge=1, description="lambda: a group waits for this many times the time until its expected arrival"
+        1.2, gt=1, description="lambda: a group waits for this many times the time until its expected arrival"
     )
 
     def begin(self, setting: Setting) -> None:
@@ -56,8 +56,9 @@ class ArrivalGroups(Strategy, ABC):
         """What came after its group was closed: the paper's general buffer."""
         self.free: dict[int, None] = {}
         """Clients that have said ready and were given nothing yet."""
-        self.picked: dict[int, None] = {}
-        """Clients with an assignment that have not said ready yet."""
+        self.picked: dict[int, Due | None] = {}
+        """Clients with an assignment that have not said ready yet: the last of a group to arrive is assigned with the
+        others, by its speed, before it can say so."""
         super().begin(setting)
 
     @abstractmethod
@@ -80,11 +81,11 @@ class ArrivalGroups(Strategy, ABC):
 
     def updated(self, update: Update, now: float) -> Iterator[Order]:
         client = update.client
+        arrival, first = Arrival(update, self.weight(update)), client not in self.compass.speed
         group = self.compass.group_of(client)
         if group is not None and now > group.latest:
             yield from self._close(group, now)  # its timer is due, but has not been told
-        arrival, first = Arrival(update, self.weight(update)), client not in self.compass.speed
-        group = self.compass.arrive(client, now)
+        group = self.compass.arrive(client, now, update.steps)
         if group is not None:
             self.gathered.setdefault(group.number, []).append(arrival)
             if not group.waiting:
@@ -113,8 +114,8 @@ class ArrivalGroups(Strategy, ABC):
         members = self.compass.close(group.number)
         arrivals = [*self.gathered.pop(group.number, ()), *self.late]
         self.late = []
-        if arrivals:
-            self.aggregate(arrivals, now)
+        if arrivals:  # by client: who of two that come together is first may hang on rounding, sums of floats must not
+            self.aggregate(sorted(arrivals, key=lambda arrival: arrival.update.client), now)
         for client in members:
             self.participation.rest(client)
         yield from self._go_on(now)
@@ -125,15 +126,14 @@ class ArrivalGroups(Strategy, ABC):
             made = self.compass.assign(client, now)
             if made is not None:
                 yield SetTimer(made.latest, str(made.number))
-            self.picked[client] = None
+            group = self.compass.group_of(client)
+            self.picked[client] = None if group is None else Due(group.number, group.expected, group.latest)
         for client in [client for client in self.picked if client in self.free]:
-            del self.picked[client], self.free[client]
-            yield self._planned(self.order_for(client, now))
+            del self.free[client]
+            yield self._planned(self.order_for(client, now), self.picked.pop(client))
 
-    def _planned(self, order: Train) -> Train:
-        group, steps = self.compass.group_of(order.client), self.compass.tasks[order.client].steps
-        due = None if group is None else Due(group.number, group.expected, group.latest)
-        return replace(order, work=replace(order.work, steps=steps), due=due)
+    def _planned(self, order: Train, due: Due | None) -> Train:
+        return replace(order, work=replace(order.work, steps=self.compass.tasks[order.client].steps), due=due)
 
 
 def weighted_sum(arrivals: Sequence[Arrival]) -> Tensor:

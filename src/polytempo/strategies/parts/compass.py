@@ -66,11 +66,11 @@ class Compass(Attributes):
         self.tasks[client] = Task(group.number, steps, now)
         return None if joined else group
 
-    def arrive(self, client: int, now: float) -> ArrivalGroup | None:
-        """A client hands in, and shows its speed. Its group, if it came in time for that; whoever has none, in its
-        first round or because it is late, is free."""
+    def arrive(self, client: int, now: float, steps: int) -> ArrivalGroup | None:
+        """A client hands in so many steps, and shows its speed. Its group, if it came in time for that; whoever has
+        none, in its first round or because it is late, is free."""
         task, group = self.tasks[client], self.group_of(client)
-        self.speed[client] = max((now - task.start) / task.steps, FASTEST)
+        self.speed[client] = max((now - task.start) / max(steps, 1), FASTEST)
         if group is None:
             del self.tasks[client]
         else:

@@ -92,11 +92,15 @@ class Participation:
         wanted = self.quota.of(len(self.members))
         return self._pick(wanted) if 0 < wanted <= len(self._idle) else []
 
+    def could_fill(self, clients: int) -> bool:
+        """Are so many idle, whoever they are, that a round among this many clients might begin?"""
+        return self.quota.of(clients) <= len(self._idle)
+
     def round_among(self, clients: Sequence[int]) -> list[int]:
         """The members of a synchronous round among these clients, or nobody while fewer of them than the quota are
         idle. Costs O(1) per client named, and for round-robin per idle client."""
         wanted = self.quota.of(len(clients))
-        idle = [client for client in clients if client in self._place] if wanted <= len(self._idle) else []
+        idle = [client for client in clients if client in self._place]
         if wanted > len(idle):
             return []
         if self.quota.choice == "round-robin":
