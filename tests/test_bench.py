@@ -91,6 +91,14 @@ def test_relative_figures_are_divided_by_those_of_the_base(tmp_path):
     assert [row["updates / base"] for row in rows] == [{"ours": [0.5], "paper": 1.5}, {"ours": [None]}]
 
 
+def test_a_ratio_to_a_base_that_has_none_is_not_a_target_that_was_missed(tmp_path):
+    ratio = replace(TIME, title="time / base", relative=True)
+    cases = [fedavg(base="hard"), Case("hard", {"strategy": "fedavg"}, base="hard")]
+    (written,) = run(bench(table("one", cases, (TIME, ratio), target=1.0)), tmp_path)
+    rows = [line for line in written.read_text().splitlines() if line.startswith("|")][2:]
+    assert rows == ["| fedavg | not reached | – |", "| hard | not reached | – |"]
+
+
 def test_a_part_of_a_bench_has_only_the_tables_and_rows_named():
     two = bench(table("one", [fedavg(), replace(fedavg(), label="again")]), table("two", [fedavg()]))
     assert [each.name for each in part_of(two, ["two"], []).tables] == ["two"]

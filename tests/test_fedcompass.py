@@ -14,6 +14,7 @@ from torch import Tensor
 
 from building import begun, simulator, vector
 from clockwork import Clockwork, Ordered, towards_its_own
+from polytempo import simulate
 from polytempo.cli import main as cli
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Due, Work
@@ -335,3 +336,16 @@ def test_it_learns(form):
     run = simulator(form(), 5, "slow:0.4x5", Stop(updates=60), work)
     run.run()
     assert run.history.evaluations[-1]["accuracy"] > 0.8 > run.history.evaluations[0]["accuracy"]
+
+
+def test_the_steps_that_were_used_stand_in_the_runs_configuration():
+    run = simulate("fedcompass", clients=4, steps=30, updates=4)
+    assert {name: run.config["resolved"][name] for name in ("q_min", "q_max")} == {"q_min": 6, "q_max": 30}
+
+
+def test_a_method_that_does_not_say_how_to_aggregate_is_refused_in_plain_words(tmp_path):
+    file = tmp_path / "mine.py"
+    base = "from polytempo.strategies.parts.arrival_groups import ArrivalGroups"
+    file.write_text(f"{base}\n\n\nclass Mine(ArrivalGroups):\n    pass\n")
+    with pytest.raises(UserError, match="has to say aggregate, weight"):
+        simulate(f"{file}:Mine", clients=4)

@@ -207,6 +207,26 @@ def test_what_does_not_change_the_result_does_not_split_a_method() -> None:
     assert len(methods_of(runs)) == 1
 
 
+@pytest.mark.parametrize("files", [("a/slow.toml", "b/fast.toml"), ("a/same.toml", "b/same.toml")])
+def test_a_file_is_shown_by_its_name_unless_another_has_the_same(files: tuple[str, str], tmp_path: Path) -> None:
+    paths = [str(tmp_path / file) for file in files]
+    runs = [simple_run("fedavg", [0.5], devices=path, files={path: "digest"}) for path in paths]
+    shown = paths if "same" in files[0] else ["slow.toml", "fast.toml"]
+    assert [method.label for method in methods_of(runs)] == [f"fedavg (devices {file})" for file in shown]
+    text = page(runs, "two")
+    assert re.findall("<mark>(.*?)</mark>", text) == shown
+    assert (str(tmp_path) in text) == ("same" in files[0])
+    assert f"· devices {Path(files[0]).name}<" in page([runs[0]], "one")
+
+
+def test_a_parameter_that_was_left_open_is_shown_as_what_was_used() -> None:
+    parameters = {"q_max": None, "q_min": 7, "budget": None}
+    run = simple_run("fedcompass", [0.5], parameters=parameters, resolved={"q_max": 50, "q_min": 10, "updates": 9})
+    assert "budget none, q max 50, q min 7" in page([run], "one")
+    given = simple_run("fedcompass", [0.5], 1, parameters=parameters | {"q_max": 50})
+    assert len(methods_of([run, given])) == 1
+
+
 def test_better_equal_and_worse_are_counted_against_standalone_of_the_same_seed() -> None:
     runs = [
         simple_run("standalone", [0.5, 0.5, 0.5, 0.5], seed=0),

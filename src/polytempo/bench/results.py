@@ -67,7 +67,8 @@ def _cell(table: Table, case: Case, figure: Figure, runs: Mapping[str, Sequence[
     base = next((other for other in table.cases if other.label == case.base), None)
     if base is None:
         return {"ours": [None] * len(ours)}
-    ratios = [_ratio(a, b) for a, b in zip(ours, _values(runs[base.label], figure), strict=True)]
+    of_bases = _values(runs[base.label], figure)
+    ratios = [_ratio(a, b) for a, b in zip(ours, of_bases, strict=True) if b]  # seeds that have something to divide by
     of_base = base.paper.get(figure.name)
     return {"ours": ratios, **{key: _ratio(value, of_base) for key, value in paper.items() if of_base}}
 
@@ -91,7 +92,7 @@ def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> 
         "",
         " ".join(filter(None, (bench.notes, table.notes))),
         "",
-        f"{bench.seeds} seeds, mean ± standard deviation." if bench.seeds > 1 else "One seed.",
+        " ".join(filter(None, (_seeds(bench), _target(table)))),
         "",
         *_head(titles),
     ]
@@ -145,6 +146,15 @@ def _both(cell: Mapping[str, Any] | None, figure: Figure) -> str:
     return f"{ours} ({_papers(cell, figure)})" if "paper" in cell else ours
 
 
+def _seeds(bench: Bench) -> str:
+    return f"{bench.seeds} seeds, mean ± standard deviation." if bench.seeds > 1 else "One seed."
+
+
+def _target(table: Table) -> str:
+    target = table.settings.get("target")
+    return f"Target accuracy {target:.0%}." if target is not None else ""
+
+
 def _head(titles: Sequence[str]) -> list[str]:
     return [_line(titles), "|---" + "|---:" * (len(titles) - 1) + "|"]
 
@@ -156,11 +166,11 @@ def _line(cells: Sequence[str]) -> str:
 def _ours(values: Sequence[float | None], figure: Figure) -> str:
     there = [value for value in values if value is not None]
     if not there:
-        return figure.missing
+        return figure.missing if values else "–"
     text = f"{mean(there):,.{figure.digits}f}"
     if len(there) > 1:
         text += f" ± {stdev(there):,.{figure.digits}f}"
-    return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)} seeds)"
+    return text if len(there) == len(values) else f"{text}, {len(there)} of {len(values)} seeds"
 
 
 def _papers(cell: Mapping[str, Any], figure: Figure) -> str:

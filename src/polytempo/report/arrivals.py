@@ -15,13 +15,18 @@ from polytempo.report.drawing import ink_on
 from polytempo.report.methods import COLOURS, Method, methods_of
 from polytempo.report.run import ArrivedGroup, Run
 from polytempo.report.table import percent
-from polytempo.report.timeline import draw_bars, drawn_until, name_clients, slowest_to_fastest
+from polytempo.report.timeline import MARKERS, draw_bars, drawn_until, name_clients, slowest_to_fastest
 
 ROWS = 20  # clients in the timeline of arrival groups
 PER_ROW = 16  # bars in a row, so that the steps written on them stay readable
 FIRST = "#c8cdd4"
+NEUTRAL = "#8a8f98"  # for any group in the legend
 STEPS_SIZE = 6.5  # points
+NUMBERS = -1.0  # the row of the groups' numbers, over the clients
+HEIGHT = 0.6  # of a bar, in rows
 FLAG: dict[str, Any] = {"linestyle": "", "marker": "v", "markersize": 5, "color": INK}
+LOST: dict[str, Any] = {"linestyle": "", "marker": MARKERS["left"], "markersize": 6, "markeredgewidth": 1.8}
+TOO_LATE: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "hatch": "////"}
 STRIP = 0.75  # the height of a method's strip of idle shares, in rows; all of it is 100 %
 BINS = 100  # clients side by side in such a strip; of more, neighbours are averaged
 
@@ -41,31 +46,41 @@ class _Bar(NamedTuple):
         return self.arrived if self.group is None else min(self.arrived, self.group.latest)
 
 
+class _Loss(NamedTuple):
+    row: int
+    time: float
+    colour: str
+
+
 def arrival_timeline(run: Run, colour: str) -> Figure:
     """The updates of at most 20 clients, from the slowest to the fastest, in the colours of their arrival groups, with
-    their steps and when they were expected; from the start as far as the steps can be read."""
+    their steps, when they were expected, and what was lost; from the start as far as the steps can be read."""
     chosen = slowest_to_fastest(run, ROWS)
     groups = run.arrival_groups()
     colours = _colours(groups, colour)
-    bars = _bars(run, groups, {int(client): row for row, client in enumerate(chosen)}, colours)
+    row_of = {int(client): row for row, client in enumerate(chosen)}
+    bars, losses = _bars(run, groups, row_of, colours), _losses(run, row_of, colours)
     end = max([float(run.virtual_time or 0.0), *(bar.arrived for bar in bars)])
-    until = drawn_until(np.array([bar.began for bar in bars]), end, PER_ROW * len(chosen))
+    times = [*(bar.began for bar in bars), *(loss.time for loss in losses)]
+    until = drawn_until(np.array(times), end, PER_ROW * len(chosen))
     bars = [bar for bar in bars if bar.began < until]
+    losses = [loss for loss in losses if loss.time <= until]
     late = [bar for bar in bars if bar.arrived > bar.in_time()]
 
-    figure, axes = canvas(height=1.2 + 0.2 * max(len(chosen), 3), width=2 * WIDTH)
+    figure, axes = canvas(height=1.2 + 0.23 * max(len(chosen), 3), width=2 * WIDTH)
     for one in dict.fromkeys(bar.colour for bar in bars):
         same = [bar for bar in bars if bar.colour == one]
         ends = [min(bar.arrived, until) for bar in same]
-        draw_bars(axes, [bar.began for bar in same], ends, [bar.row for bar in same], height=0.66, color=one)
+        draw_bars(axes, [bar.began for bar in same], ends, [bar.row for bar in same], HEIGHT, color=one)
     _draw_expectations(axes, bars)
     _draw_late(axes, late)
+    _draw_losses(axes, losses)
     _write_steps(axes, bars, until)
     _write_numbers(axes, groups, until, colours)
-    legend_above(axes, _keys(colour, any(bar.group is None for bar in bars), bool(late)), 2 * WIDTH)
+    legend_above(axes, _keys(any(bar.group is None for bar in bars), bool(late), bool(losses)), 2 * WIDTH)
     name_clients(axes, chosen, until, end)
-    axes.tick_params(axis="y", labelsize=SMALL)
-    axes.set_ylim(len(chosen) - 0.3, -1.6)
+    axes.set_yticks([NUMBERS, *row_of.values()], ["group", *map(str, row_of)], fontsize=SMALL)
+    axes.set_ylim(len(chosen) - 0.3, NUMBERS - 0.6)
     return figure
 
 
@@ -108,7 +123,7 @@ def _colours(groups: Sequence[ArrivedGroup], first: str) -> dict[int, str]:
     colours = {}
     for group in groups:
         colours[group.number] = colour = min(over_at, key=over_at.__getitem__)
-        over_at[colour] = max(group.latest, group.arrivals[-1].arrived)
+        over_at[colour] = max([group.latest, *(member.arrived for member in group.arrivals)])
     return colours
 
 
@@ -127,15 +142,24 @@ def _bars(run: Run, groups: Sequence[ArrivedGroup], row_of: dict[int, int], colo
     return first + planned
 
 
+def _losses(run: Run, row_of: dict[int, int], colours: dict[int, str]) -> list[_Loss]:
+    return [
+        _Loss(row_of[mark["client"]], mark["time"], colours[mark["arrival_group"]] if "arrival_group" in mark else INK)
+        for mark in run.marks
+        if mark["kind"] == "left" and mark["client"] in row_of
+    ]
+
+
 def _draw_expectations(axes: Axes, bars: Sequence[_Bar]) -> None:
-    """A tick where a bar was expected to end and, under the bar, a whisker from there to the latest time."""
+    """A tick where a bar was expected to end and, under the bar, a whisker from there to the latest time. The tick does
+    not cross the bar: the end of a bar in two pieces looks late when it is not."""
     whiskers: dict[str, list[Line]] = {}
     ticks: list[Line] = []
     for bar in bars:
         if bar.group is not None:
             expected, latest = bar.group.expected, bar.group.latest
             whiskers.setdefault(bar.colour, []).append((expected, bar.row + 0.42, latest, bar.row + 0.42))
-            ticks.append((expected, bar.row - 0.42, expected, bar.row + 0.46))
+            ticks.append((expected, bar.row + 0.12, expected, bar.row + 0.47))
     for colour, lines in whiskers.items():
         _lines(axes, lines, colour, 1.5)
     _lines(axes, ticks, INK, 0.9)
@@ -149,10 +173,16 @@ def _lines(axes: Axes, lines: Sequence[Line], colour: str, width: float) -> None
 
 
 def _draw_late(axes: Axes, late: Sequence[_Bar]) -> None:
-    """What lies behind the latest time is shaded, and a flag stands where the bar ends."""
+    """What lies behind the latest time is hatched, and a flag stands where the bar ends."""
     since, arrived = [bar.in_time() for bar in late], [bar.arrived for bar in late]
-    draw_bars(axes, since, arrived, [bar.row for bar in late], height=0.66, color=INK, alpha=0.6)
-    axes.plot(arrived, [bar.row - 0.4 for bar in late], **FLAG)
+    draw_bars(axes, since, arrived, [bar.row for bar in late], HEIGHT, **TOO_LATE)
+    axes.plot(arrived, [bar.row - 0.38 for bar in late], **FLAG)
+
+
+def _draw_losses(axes: Axes, losses: Sequence[_Loss]) -> None:
+    for colour in dict.fromkeys(loss.colour for loss in losses):
+        same = [loss for loss in losses if loss.colour == colour]
+        axes.plot([loss.time for loss in same], [loss.row for loss in same], color=colour, **LOST)
 
 
 def _write_steps(axes: Axes, bars: Sequence[_Bar], until: float) -> None:
@@ -168,8 +198,6 @@ def _write_steps(axes: Axes, bars: Sequence[_Bar], until: float) -> None:
 
 def _write_numbers(axes: Axes, groups: Sequence[ArrivedGroup], until: float, colours: dict[int, str]) -> None:
     """The groups' numbers over the rows, each where its group was expected, as many as find room."""
-    style: dict[str, Any] = {"fontsize": SMALL, "color": INK}
-    axes.annotate("group", (0, -1), xytext=(-4, 0), textcoords="offset points", ha="right", va="center", **style)
     free_from = 0.0
     for group in sorted(groups, key=lambda group: group.expected):
         room = until * (0.007 + 0.007 * len(str(group.number)))
@@ -177,18 +205,21 @@ def _write_numbers(axes: Axes, groups: Sequence[ArrivedGroup], until: float, col
             continue
         free_from = group.expected + room / 2
         colour = colours[group.number]
-        text = axes.text(group.expected, -1.0, str(group.number), ha="center", va="center_baseline")
+        text = axes.text(group.expected, NUMBERS, str(group.number), ha="center", va="center_baseline")
         text.set(fontsize=SMALL, color=ink_on(colour), bbox={"facecolor": colour, "edgecolor": "none", "pad": 1.5})
 
 
-def _keys(colour: str, first: bool, late: bool) -> list[Artist]:
+def _keys(first: bool, late: bool, lost: bool) -> list[Artist]:
     tick = Line2D([], [], linestyle="", marker="|", markersize=9, color=INK, label="expected arrival")
-    whisker = Line2D([], [], color=colour, linewidth=1.5, label="from expected to latest")
+    whisker = Line2D([], [], color=NEUTRAL, linewidth=1.5, label="from expected to latest")
     keys: list[Artist] = [tick, whisker]
     if first:
         keys.insert(0, Patch(color=FIRST, label="first round, no group yet"))
     if late:
-        keys.append(Line2D([], [], label="late, after the latest", **FLAG))
+        keys.append(Patch(label="after the latest", linewidth=0, **(TOO_LATE | {"facecolor": NEUTRAL})))
+        keys.append(Line2D([], [], label="late arrival", **FLAG))
+    if lost:
+        keys.append(Line2D([], [], label="lost", color=NEUTRAL, **LOST))
     return keys
 
 

@@ -1,8 +1,10 @@
 """Which runs belong together. Runs that differ in nothing but the seed are one method; its figures are means over
 them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -59,11 +61,12 @@ def methods_of(runs: Sequence[Run]) -> list[Method]:
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Run]] = {}
     for run in runs:
         groups.setdefault((str(run.strategy), tuple(settings(run).items())), []).append(run)
+    names = file_names(runs)
     methods: list[Method] = []
     coloured = 0
     for (strategy, values), members in groups.items():
         same_strategy = [dict(other) for name, other in groups if name == strategy]
-        label = _label(strategy, dict(values), same_strategy)
+        label = by_name(_label(strategy, dict(values), same_strategy), names)
         if strategy == ALONE:
             colour, dash = ALONE_COLOUR, DASHES[sum(method.colour == ALONE_COLOUR for method in methods) % len(DASHES)]
         else:
@@ -74,10 +77,30 @@ def methods_of(runs: Sequence[Run]) -> list[Method]:
 
 
 def settings(run: Run) -> dict[str, str]:
-    """The settings of a run as text, its strategy's parameters among them as ``parameters.NAME``, sorted by name."""
+    """The settings of a run as text, its strategy's parameters among them as ``parameters.NAME``, sorted by name. Of a
+    parameter that was left open, what was used."""
+    used = run.config.get("resolved") or {}
     flat = {key: value for key, value in run.config.items() if key not in NOT_SETTINGS and key != "parameters"}
-    flat |= {f"parameters.{key}": value for key, value in (run.config.get("parameters") or {}).items()}
+    flat |= {
+        f"parameters.{key}": used.get(key) if value is None else value
+        for key, value in (run.config.get("parameters") or {}).items()
+    }
     return {key: as_text(flat[key]) for key in sorted(flat)}
+
+
+def file_names(runs: Sequence[Run]) -> dict[str, str]:
+    """The files that the runs' settings mention, by path, with the name that is enough to tell them apart; without
+    those that share their name with a file in another place."""
+    names = {path: PurePath(path).name for run in runs for path in run.config.get("files") or ()}
+    places = Counter(names.values())
+    return {path: name for path, name in names.items() if places[name] == 1}
+
+
+def by_name(text: str, names: Mapping[str, str]) -> str:
+    """A text in which files stand by their names, not by their paths."""
+    for path in sorted(names, key=len, reverse=True):
+        text = text.replace(path, names[path])
+    return text
 
 
 def as_text(value: Any) -> str:

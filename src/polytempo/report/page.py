@@ -13,7 +13,17 @@ from polytempo.report.arrival_section import arrival_section
 from polytempo.report.arrivals import idle_by_speed, idle_shares
 from polytempo.report.lineage import group_changes, has_joiners, lineage
 from polytempo.report.markup import bold, html_figure, html_table, named, section
-from polytempo.report.methods import Method, as_text, better_off, differing, methods_of, plain_name, settings
+from polytempo.report.methods import (
+    Method,
+    as_text,
+    better_off,
+    by_name,
+    differing,
+    file_names,
+    methods_of,
+    plain_name,
+    settings,
+)
 from polytempo.report.run import Run
 from polytempo.report.style import CSS
 from polytempo.report.table import NOTHING, amount, comparison_rows, percent
@@ -66,7 +76,7 @@ def page(runs: Sequence[Run], title: str) -> str:
 
 def _lead(methods: list[Method]) -> str:
     """Which methods, and what of their world all of them share."""
-    of_methods = [settings(method.runs[0]) for method in methods]
+    of_methods = _shown_settings(methods)
     different = differing(of_methods)
     shared = [
         words.format(of_methods[0][key])
@@ -282,7 +292,7 @@ def _timelines(methods: list[Method]) -> str:
 
 def _settings(methods: list[Method]) -> str:
     """What all methods share once, then what is particular to each; a setting in which they differ is highlighted."""
-    of_methods = [settings(method.runs[0]) for method in methods]
+    of_methods = _shown_settings(methods)
     of_world = [{key: text for key, text in s.items() if not key.startswith("parameters.")} for s in of_methods]
     different = differing(of_world)
     shared = "".join(
@@ -300,6 +310,12 @@ def _settings(methods: list[Method]) -> str:
         body.append([named(method), escape(seeds), *values, escape(parameters or NOTHING)])
     table = html_table(["method", "seeds", *map(plain_name, different), "parameters"], body, numbers=False)
     return f'<dl class="settings">{shared}</dl>\n{table}'
+
+
+def _shown_settings(methods: list[Method]) -> list[dict[str, str]]:
+    """The settings of each method, files by their names."""
+    names = file_names([run for method in methods for run in method.runs])
+    return [{key: by_name(text, names) for key, text in settings(method.runs[0]).items()} for method in methods]
 
 
 def _every_run(methods: list[Method]) -> str:

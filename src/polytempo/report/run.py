@@ -40,13 +40,15 @@ class Arrived(NamedTuple):
 
 @dataclass(frozen=True)
 class ArrivedGroup:
-    """Clients that were planned to arrive together: when they were expected, how long the server waited at most, and
-    the members that did arrive, the first one first."""
+    """Clients that were planned to arrive together: when they were expected, how long the server waited at most, the
+    members that did arrive, the first one first, and those that were awaited in vain, in the order in which their
+    trainings were lost."""
 
     number: int
     expected: float
     latest: float
     arrivals: list[Arrived]
+    lost: list[int]
 
     def late(self) -> list[Arrived]:
         """The members that came after the latest time, when the group had been aggregated without them."""
@@ -139,13 +141,19 @@ class Run:
 
     def arrival_groups(self) -> list[ArrivedGroup]:
         """The groups in which clients were planned to arrive together, by number; empty for a method that plans no
-        arrivals. A client's first update belongs to none: its speed was not known."""
+        arrivals. A client's first update belongs to none: its speed was not known. A training in flight at
+        the end of the run is left out."""
         groups: dict[int, ArrivedGroup] = {}
-        for row in self.update_log:
-            if (number := row.get("arrival_group")) is None:
-                continue
-            group = groups.setdefault(number, ArrivedGroup(number, row["expected"], row["latest"], []))
-            group.arrivals.append(Arrived(row["client"], row["steps"], row["began"], row["time"]))
+
+        def group_of(row: Row) -> ArrivedGroup:
+            number = row["arrival_group"]
+            return groups.setdefault(number, ArrivedGroup(number, row["expected"], row["latest"], [], []))
+
+        for update in filter(_is_planned, self.update_log):
+            arrived = Arrived(update["client"], update["steps"], update["began"], update["time"])
+            group_of(update).arrivals.append(arrived)
+        for mark in filter(_is_planned, self.marks):
+            group_of(mark).lost.append(mark["client"])
         return [groups[number] for number in sorted(groups)]
 
     def has_clusters(self) -> bool:
@@ -175,6 +183,10 @@ class Run:
         if path is not None:
             canvas.save(figure, Path(path))
         return figure
+
+
+def _is_planned(row: Row) -> bool:
+    return row.get("arrival_group") is not None
 
 
 def _number(value: Any) -> float:

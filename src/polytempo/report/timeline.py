@@ -58,8 +58,9 @@ def name_clients(axes: Axes, chosen: np.ndarray, until: float, end: float) -> No
     axes.set_xlim(0, until or 1.0)
     axes.set_yticks(range(len(chosen)), [str(one) for one in chosen], fontsize=5.5 if len(chosen) > 12 else SMALL)
     axes.grid(visible=False, axis="y")
+    label = "client, slowest device on top" if len(chosen) > 12 else "client, slowest\ndevice on top"
     part = f", the first {until:,.4g} of {end:,.4g}" if until < end else ""
-    name_axes(axes, f"virtual time (s){part}", "client, slowest device on top")
+    name_axes(axes, f"virtual time (s){part}", label)
 
 
 def slowest_to_fastest(run: Run, most: int) -> np.ndarray:

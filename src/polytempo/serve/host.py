@@ -357,8 +357,9 @@ class Host:
             key = self.service.timers[0][2]
             if not self._write([Event("fired", now, key=key)], []):
                 return
-            log("fired", key=key, at=now)
-            self._send_all(self._tell(Event("fired", now, key=key)))
+            orders = self._tell(Event("fired", now, key=key))
+            log("fired", level=logging.INFO if orders else logging.DEBUG, key=key, at=now, orders=len(orders))
+            self._send_all(orders)
 
     def _send_away(self) -> None:
         """Clients that have been gone for longer than the patience have left."""

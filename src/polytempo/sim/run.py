@@ -264,6 +264,7 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
         "eval_every": simulator.eval_every,
         "engine": type(simulator.learner.engine).__name__,
         "workers": simulator.pool.workers,
+        **simulator.strategy.resolved(),
     }
 
 

@@ -102,6 +102,10 @@ class Strategy:
         """The staleness of an update: ``tau_i = t - v_i``."""
         return self.model.version - update.version
 
+    def resolved(self) -> dict[str, Any]:
+        """What is used for parameters that were left open, by their names."""
+        return {}
+
     def splits(self) -> Sequence[Split]:
         """How its clusters came about, in order of time."""
         return ()
@@ -203,6 +207,8 @@ def make_strategy(name: str, given: Mapping[str, Any]) -> Strategy:
     for key in given:
         if key not in known:
             raise UserError(unknown(f"parameter of {name}", key, known))
+    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+        raise UserError(f"Strategy {name} is not complete: it has to say {', '.join(missing)}.")
     try:
         made: Strategy = cls(**given)
         return made

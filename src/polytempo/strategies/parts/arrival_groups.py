@@ -4,6 +4,7 @@ plan; what a group's updates do to the model is left to them, as in synchronous 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -38,8 +39,8 @@ class ArrivalGroups(Strategy, ABC):
 
     A method says in ``weight`` what an update counts when it comes, and in ``aggregate`` what to make of a group."""
 
-    q_max: int | None = Field(None, ge=1, description="Q_max, the most local steps; none: the run's --steps, else 100")
-    q_min: int | None = Field(None, ge=1, description="Q_min, the fewest local steps; none: a fifth of Q_max")
+    q_max: int | None = Field(None, ge=1, description="Q_max, the most local steps; unset: the run's --steps, else 100")
+    q_min: int | None = Field(None, ge=1, description="Q_min, the fewest local steps; unset: a fifth of Q_max")
     latest_factor: float = Field(
         1.2, gt=1, description="lambda: a group waits for this many times the time until its expected arrival"
     )
@@ -72,6 +73,9 @@ class ArrivalGroups(Strategy, ABC):
     def count_first(self, arrival: Arrival, now: float) -> None:
         """A client's first update, which counts alone and at once."""
         self.aggregate([arrival], now)
+
+    def resolved(self) -> dict[str, Any]:
+        return {"q_min": self.compass.fewest, "q_max": self.compass.most}
 
     def ready(self, client: int, now: float) -> Orders:
         self.free[client] = None
