@@ -2,10 +2,10 @@
 2021), with tiers as FedCompass (Li et al., 2024, appendix E.2) makes them for it: by the ratio of response times.
 
 Tiers have no identity. A client carries its last response time, how many rounds its tiers have finished, and the model
-of the last of them. Tiers are made anew from the response times whenever a round may begin or has ended, and what a
-tier has is the mean of what its members carry. While tiers stay the same this is the paper's method; when they change,
-a client takes its past along. Clients that have not responded yet form a tier of their own, whose round is the paper's
-profiling: at the start, one round with everybody who is there. So no tier has a count of 0.
+of the last of them. Tiers are made anew from the response times when a round has ended and when somebody comes or goes,
+and what a tier has is the mean of what its members carry. While tiers stay the same this is the paper's method; when
+they change, a client takes its past along. Clients that have not responded yet form a tier of their own, whose round is
+the paper's profiling: at the start, one round with everybody who is there. So no tier has a count of 0.
 
 The paper's clients are all there from the start. Here one that joins or returns counts from the end of its first round,
 with no fewer rounds than anybody present: with 1 against their 1000 it would have nearly all the weight.
