@@ -131,8 +131,8 @@ def test_an_overview_has_a_column_per_table_and_the_papers_figure_in_brackets(tm
     lines = [line for line in written.read_text().splitlines() if line.startswith(("|", "##"))]
     assert lines == [
         *("## A", "| method | small | large |", "|---|---:|---:|", "| fedavg | 1.00 | 1.00 (1.00) |"),
-        *("| other | 1.50 | – |", "| seeds | 1 | 1 |"),
-        *("## B", "| method | alone |", "|---|---:|", "| fedavg | – |", "| seeds | 1 |"),
+        *("| other | 1.50 | – |", "| seeds that count | 1 | 1 |"),
+        *("## B", "| method | alone |", "|---|---:|", "| fedavg | – |", "| seeds that count | 1 |"),
     ]
 
 

@@ -131,7 +131,7 @@ def _overview(bench: Bench, figure: Figure, tables: Sequence[Table], directory: 
         lines += [
             _line([label, *(_both(cells[table.name].get(label), figure) for table in columns)]) for label in labels
         ]
-        lines.append(_line(["seeds", *(str(_seeds_in(cells[table.name])) for table in columns)]))
+        lines.append(_line(["seeds that count", *(str(_seeds_in(cells[table.name])) for table in columns)]))
     return "\n".join(lines) + "\n"
 
 
