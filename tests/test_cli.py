@@ -131,6 +131,7 @@ def test_the_strategies_are_listed_with_their_parameters(polytempo):
     _, out, _ = polytempo("list", "strategies")
     assert "mixing = 0.6" in out
     assert "staleness = polynomial:0.5" in out
+    assert "hinge:A:B" in out  # and no emoji
 
 
 def write_bad_files(folder):

@@ -10,7 +10,7 @@ the paper's profiling: at the start, one round with everybody who is there. So n
 The paper's clients are all there from the start. Here one that joins or returns counts from the end of its first round,
 with no fewer rounds than anybody present: with 1 against their 1000 it would have nearly all the weight.
 
-A client that neither hands in nor leaves holds up whoever is in a tier with it, as in the paper, and nobody else."""
+A client that neither hands in nor leaves holds up whoever is in a tier with it, as in the paper."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
