@@ -45,7 +45,8 @@ DIVIDING = ["dividing:Casa", "dividing:Cfl", "dividing:Icfl"]
 
 
 class Choosy(Strategy):
-    """Orders with everything in them: candidates, an anchor, a mask, layers, questions; and it keeps the answers."""
+    """Orders with everything in them: candidates, an anchor, a linear term, a mask, layers, questions; and it keeps the
+    answers."""
 
     def setup(self) -> None:
         self.heard: list[tuple[int, int | None, dict[str, Any]]] = []
@@ -55,7 +56,7 @@ class Choosy(Strategy):
         candidates = Candidates(
             (model, model * 0.5, model + 0.1), (self.model.version, -1, -2), "best" if client % 2 else "mixture"
         )
-        objective = Objective(proximal=0.1, cosine=0.01, anchor=model * 0.9)
+        objective = Objective(proximal=0.1, cosine=0.01, anchor=model * 0.9, linear=model * 0.1)
         mask = torch.arange(len(model)) % 5 != client
         layers = ("0.weight",) if client == 3 else ()
         questions = ("loss-statistics",)

@@ -61,13 +61,18 @@ def half(task: Task) -> Tensor:
     return torch.from_numpy(stream(1, "mask").random(len(task.start)) < 0.5)
 
 
+def slope(task: Task) -> Tensor:
+    """A linear term about as large as a gradient."""
+    return near(task, "linear") - task.start
+
+
 def with_work(**changes: object) -> Callable[[Task], Task]:
     return lambda task: replace(task, work=replace(task.work, **changes))
 
 
 def everything(task: Task) -> Task:
     work = replace(task.work, momentum=0.9, weight_decay=1e-3)
-    objective = Objective(0.1, 0.2, 0.05, near(task, "anchor"))
+    objective = Objective(0.1, 0.2, 0.05, near(task, "anchor"), slope(task))
     refreshes = (Refresh(2, near(task, "one")), Refresh(2, near(task, "two"), rebase=True))
     return replace(task, work=work, objective=objective, mask=half(task), refreshes=refreshes)
 
@@ -81,6 +86,14 @@ OPTIONS: dict[str, Callable[[Task], Task]] = {
     "proximal": lambda task: replace(task, objective=Objective(proximal=0.5)),
     "cosine": lambda task: replace(task, objective=Objective(cosine=0.5, anchor=near(task, "anchor"))),
     "l2": lambda task: replace(task, objective=Objective(l2=0.1, anchor=near(task, "anchor"))),
+    "linear": lambda task: replace(task, objective=Objective(linear=slope(task))),
+    "linear and momentum": lambda task: replace(
+        task, work=Work(momentum=0.9, weight_decay=1e-3), objective=Objective(linear=slope(task))
+    ),
+    # so large that it cancels no gradient: adam would make a step of what rounding leaves
+    "linear, adam and mask": lambda task: replace(
+        task, lr=1e-3, work=Work(optimizer="adam"), objective=Objective(linear=slope(task).sign()), mask=half(task)
+    ),
     "mask": lambda task: replace(task, mask=half(task)),
     "refresh": lambda task: replace(
         task, refreshes=(Refresh(3, near(task, "one")), Refresh(5, near(task, "two"), True))
@@ -306,6 +319,27 @@ def test_a_stronger_proximal_term_stays_nearer_to_the_start(engine: type) -> Non
     trainer = engine(module)
     ways = [trainer.train(replace(task, objective=Objective(proximal=p))) - task.start for p in (0.0, 1.0, 10.0)]
     assert ways[0].norm() > ways[1].norm() > ways[2].norm() > 0
+
+
+@engines
+@pytest.mark.parametrize("proximal", [0.0, 0.5])
+def test_a_linear_term_is_added_to_every_gradient(engine: type, proximal: float) -> None:
+    module, task = named_task(SMALL, steps=1)
+    task = replace(task, objective=Objective(proximal, anchor=near(task, "anchor")))
+    trainer = engine(module)
+    tilted = trainer.train(replace(task, objective=replace(task.objective, linear=slope(task))))
+    assert largest(tilted - (trainer.train(task) - task.lr * slope(task))) < 1e-6
+    assert largest(tilted - trainer.train(task)) > 1e-4
+
+
+def test_a_linear_term_leaves_batch_norms_statistics_alone() -> None:
+    module = with_batch_norm()
+    task = some_task(module, (1, 8, 8), steps=1)
+    tilted = EagerEngine(module).train(replace(task, objective=Objective(linear=torch.ones_like(task.start))))
+    moved = tilted - EagerEngine(module).train(task)
+    count = Schema.of(module).parameter_count
+    assert torch.equal(moved[count:], torch.zeros_like(moved[count:]))
+    assert largest(moved[:count] + task.lr) < 1e-6
 
 
 # Eager against torch.optim

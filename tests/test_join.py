@@ -66,7 +66,7 @@ class Everything(Strategy):
         return self.train(
             client,
             self.model,
-            objective=Objective(0.1, 0.2, 0.3, w + 1),
+            objective=Objective(0.1, 0.2, 0.3, w + 1, w - 1),
             candidates=Candidates((w + 2, w + 3), (5, 6), self.use),  # type: ignore[arg-type]
             questions=("loss-statistics",),
             mask=torch.arange(len(w)) % 2 == 0,
@@ -148,6 +148,7 @@ def test_an_order_arrives_as_the_strategy_gave_it(serve: Any, use: str) -> None:
         order, given = order_of(task, 1, client.schema), server.host.service.flights[1].order
     assert torch.equal(order.weights, given.weights)
     assert torch.equal(order.objective.anchor, given.objective.anchor)
+    assert torch.equal(order.objective.linear, given.objective.linear)
     assert [(o.proximal, o.cosine, o.l2) for o in (order.objective, given.objective)] == 2 * [(0.1, 0.2, 0.3)]
     assert all(map(torch.equal, order.candidates.models, given.candidates.models))
     assert (order.candidates.versions, order.candidates.use) == ((5, 6), use)

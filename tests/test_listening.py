@@ -36,6 +36,7 @@ OPTIONS: dict[str, Callable[[Task], Task]] = {
     "adam": lambda task: replace(task, work=Work(optimizer="adam"), lr=0.01),
     "proximal": lambda task: replace(task, objective=Objective(proximal=0.5)),
     "anchor": lambda task: replace(task, objective=Objective(0.5, 0.2, 0.1, near(task.start, "anchor"))),
+    "linear": lambda task: replace(task, objective=Objective(linear=near(task.start, "linear") - task.start)),
     "mask": lambda task: replace(task, mask=torch.from_numpy(stream(0, "mask").random(len(task.start)) < 0.5)),
 }
 STOP = None

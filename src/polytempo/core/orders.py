@@ -36,16 +36,18 @@ class Work:
 class Objective:
     """What is added to the local loss, over the parameters w and an anchor a (unless given, the start weights or those
     of the last refresh):
-    ``proximal/2 ||w - a||^2 + cosine (1 - cos(w, a)) + l2 ||w - a||``."""
+    ``proximal/2 ||w - a||^2 + cosine (1 - cos(w, a)) + l2 ||w - a|| + <linear, w>``. The linear term corrects every
+    gradient by the same vector, as SCAFFOLD's control variates do."""
 
     proximal: float = 0.0
     cosine: float = 0.0
     l2: float = 0.0
     anchor: Tensor | None = None
+    linear: Tensor | None = None
 
     @property
     def plain(self) -> bool:
-        return not (self.proximal or self.cosine or self.l2)
+        return not (self.proximal or self.cosine or self.l2) and self.linear is None
 
 
 @stateful
@@ -93,6 +95,12 @@ class Train:
     trainable: tuple[str, ...] = ()
     """Layer names: only these layers are trained and uploaded. Empty: all."""
     due: Due | None = None
+
+    @property
+    def models_down(self) -> int:
+        """How many vectors as long as the model the client has to download for it."""
+        models = 1 if self.candidates is None else len(self.candidates.models)
+        return models + sum(vector is not None for vector in (self.objective.anchor, self.objective.linear))
 
 
 @stateful

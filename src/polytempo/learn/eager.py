@@ -135,6 +135,8 @@ def _regularise(gradient: Tensor, w: Tensor, anchor: Tensor, objective: Objectiv
     """Add the gradient of the objective's terms."""
     if objective.plain:
         return
+    if objective.linear is not None:
+        gradient.add_(objective.linear[: len(w)])
     anchor = anchor[: len(w)]
     away = w - anchor
     if objective.proximal:

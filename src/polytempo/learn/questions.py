@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from polytempo.core.registry import Registry
@@ -37,3 +38,15 @@ def loss_statistics(asked: Asked) -> dict[str, float]:
     """Mean and mean square of the received model's loss on the client's training data (Lai et al., 2021: Oort)."""
     losses = asked.scorer.losses(asked.received, asked.x, asked.y, asked.rows)
     return {"mean": float(losses.mean()), "mean_square": float(losses.square().mean())}
+
+
+DIRECTIONS = 3
+
+
+@question("feature-subspace")
+def feature_subspace(asked: Asked) -> list[list[float]]:
+    """The directions in which the trained model's last-layer features of the client's training data mostly lie: their
+    first 3 right singular vectors (Yan et al., 2024: FedSaC)."""
+    features = asked.scorer.features(asked.trained, asked.x, asked.rows)
+    directions = torch.linalg.svd(features, full_matrices=False).Vh[:DIRECTIONS]
+    return [[round(number, 6) for number in row] for row in directions.double().tolist()]

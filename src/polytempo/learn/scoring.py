@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from polytempo.core.errors import UserError
 from polytempo.learn.eager import Loss
 from polytempo.learn.flat import live_in_vector
 
@@ -38,6 +39,19 @@ class Scorer:
         with torch.inference_mode():
             chunks = [module(x[torch.from_numpy(rows[i : i + CHUNK])]) for i in range(0, len(rows), CHUNK)]
         return torch.cat(chunks)
+
+    def features(self, weights: Tensor, x: Tensor, rows: np.ndarray) -> Tensor:
+        """What the model's last linear layer is given for these rows."""
+        seen: list[Tensor] = []
+        linear = [part for part in self._workbench()[0].modules() if isinstance(part, nn.Linear)]
+        if not linear:
+            raise UserError("The model has no linear layer, so it has no last-layer features.")
+        hook = linear[-1].register_forward_pre_hook(lambda _, given: seen.append(given[0].flatten(1)))
+        try:
+            self.outputs(weights, x, rows)
+        finally:
+            hook.remove()
+        return torch.cat(seen)
 
     def metric(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> np.ndarray:
         """The metric of each row, for accuracy 0 or 1; ``y`` holds the labels of these rows."""

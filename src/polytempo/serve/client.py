@@ -52,7 +52,8 @@ class Task:
     work: Work
     tensors: dict[str, np.ndarray]
     extras: dict[str, np.ndarray]
-    """Further tensors that belong to it: ``anchor/NAME``, ``candidate/0/NAME``, ``mask/NAME``."""
+    """Further tensors that belong to it: ``anchor/NAME``, ``linear/NAME``, ``candidate/0/NAME``,
+    ``mask/NAME``."""
     ordered: pb.Task
     """The message itself: objective, questions, candidates, trainable layers."""
     base: int

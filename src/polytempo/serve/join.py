@@ -251,6 +251,7 @@ def order_of(task: Task, client: int, schema: Schema) -> Train:
             said.objective.cosine,
             said.objective.l2,
             extra("anchor/") if has("anchor/") else None,
+            extra("linear/") if has("linear/") else None,
         ),
         candidates,
         tuple(said.questions),

@@ -83,9 +83,10 @@ def _work(work: Work, rate: float) -> pb.Work:
 def _vectors(order: Train, schema: Schema) -> list[Buffer]:
     entries: tuple[Entry, ...] = entries_of(schema)
     vectors = [order.weights]
-    if order.objective.anchor is not None:
-        entries += entries_of(schema, "anchor/")
-        vectors.append(order.objective.anchor)
+    for prefix, vector in (("anchor/", order.objective.anchor), ("linear/", order.objective.linear)):
+        if vector is not None:
+            entries += entries_of(schema, prefix)
+            vectors.append(vector)
     for i, candidate in enumerate(() if order.candidates is None else order.candidates.models):
         entries += entries_of(schema, f"candidate/{i}/")
         vectors.append(candidate)

@@ -34,7 +34,7 @@ class Flight:
     def tensors(self) -> list[Tensor]:
         """Everything that was sent."""
         order, offered = self.order, self.order.candidates
-        optional = (order.objective.anchor, order.mask)
+        optional = (order.objective.anchor, order.objective.linear, order.mask)
         return [
             order.weights,
             *(tensor for tensor in optional if tensor is not None),

@@ -66,12 +66,13 @@ class _Training:
     """One task as the compiled code takes it: what stays the same, and what a segment of steps leaves to the next."""
 
     def __init__(self, task: Task, plan: Plan, rows: np.ndarray, offsets: np.ndarray) -> None:
-        anchor, size = task.objective.anchor, plan.parameters
+        anchor, linear, size = task.objective.anchor, task.objective.linear, plan.parameters
         self._task = task
         self._plan = plan
         self._options = _options(task)
         self._data = (task.x.contiguous().numpy().reshape(-1), _indices(task.y.numpy()), rows, offsets)
         self._anchor = np.zeros(0, np.float32) if anchor is None else _vector(anchor, plan)
+        self._linear = np.zeros(0, np.float32) if linear is None else _vector(linear, plan)
         self._mask = np.zeros(0, np.bool_) if task.mask is None else _vector(task.mask, plan)
         self._began = _vector(task.start, plan)
         self.w = np.concatenate([self._began, np.zeros(LANES, np.float32)])
@@ -95,6 +96,7 @@ class _Training:
             self._moments,
             *self._data,
             self._anchor,
+            self._linear,
             self._mask,
             _indices(np.array([refresh.at_step for refresh in refreshes])),
             np.array([refresh.rebase for refresh in refreshes], np.bool_),

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from polytempo.core.compiled import compiled
 from polytempo.learn.fused.kernels import (
     ONE,
     SETTINGS,
@@ -34,7 +34,7 @@ FINISHED = -1
 
 @kernel
 def regularise(gradient, w, anchor, options):
-    """Add the gradient of ``Objective``'s terms."""
+    """Add the gradient of those of ``Objective``'s terms that have an anchor."""
     square_away = square_w = square_anchor = product = 0.0
     for i in range(len(anchor)):
         away = w[i] - anchor[i]
@@ -55,7 +55,9 @@ def regularise(gradient, w, anchor, options):
 
 
 @kernel
-def decay_and_mask(gradient, w, mask, options):
+def correct_decay_and_mask(gradient, w, linear, mask, options):
+    for i in range(len(linear)):  # none without a linear term
+        gradient[i] += linear[i]
     weight_decay = options.weight_decay
     if weight_decay != 0:
         for i in range(len(w)):
@@ -118,13 +120,13 @@ def _sources() -> str:
 
 def _compiled(sources: str) -> Callable[..., Any]:
     def train(
-        stages, table, scratch, options, first, last, w, gradient, moments, x, y, rows, offsets, anchor, mask,
-        refresh_at, refresh_rebase, fresh, began,
+        stages, table, scratch, options, first, last, w, gradient, moments, x, y, rows, offsets, anchor, linear,
+        mask, refresh_at, refresh_rebase, fresh, began,
     ):  # fmt: skip
         """Train ``w`` in place (it has LANES zeros after its end) from step ``first`` to before step ``last``; the step
         whose labels are wrong, or FINISHED. ``gradient`` (as long as ``w``) and ``moments`` begin as zeros and are
         what the optimiser keeps between calls. An empty anchor is ``began``, the start or the last refresh; an empty
-        mask is true everywhere."""
+        linear term is zero and an empty mask is true everywhere."""
         assert len(sources) > 0
         weights = w[: len(w) - LANES]
         frames, deltas = np.zeros(scratch[0], np.float32), np.zeros(scratch[0], np.float32)
@@ -157,17 +159,14 @@ def _compiled(sources: str) -> Callable[..., Any]:
                 continue
             if regularised:
                 regularise(gradient, weights, anchor if len(anchor) > 0 else began, options)
-            decay_and_mask(gradient, weights, mask, options)
+            correct_decay_and_mask(gradient, weights, linear, mask, options)
             if options.adam:
                 adam(gradient, weights, moments[0], moments[1], step, options)
             else:
                 sgd(gradient, weights, options)
         return FINISHED
 
-    try:
-        return njit(**SETTINGS, cache=True)(train)
-    except RuntimeError:  # neither the package's nor the user's cache directory can be written
-        return njit(**SETTINGS)(train)
+    return compiled(**SETTINGS)(train)
 
 
 train = _compiled(_sources())
