@@ -40,7 +40,14 @@ def simulate_experiment(
     done = run_experiment(experiment, directory, progress, objects=objects)
     history = done.history
     run = Run(
-        done.config, done.result, history.evaluations, history.updates, history.marks, done.splits, done.similarity
+        done.config,
+        done.result,
+        history.evaluations,
+        history.updates,
+        history.marks,
+        done.splits,
+        done.similarity,
+        history.graphs,
     )
     if directory is not None:
         write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")

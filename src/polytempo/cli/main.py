@@ -127,6 +127,9 @@ def compare(
 def report(
     directories: Annotated[list[Path], typer.Argument(help="run directories, or directories that hold some")],
     out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("report.html"),
+    graph_at: Annotated[
+        list[float], typer.Option(help="a virtual time (s) at which to show who learns from whom; may be repeated")
+    ] = [],  # noqa: B006
 ) -> None:
     """Overlay runs that are there in one report."""
     runs: list[Run] = []
@@ -137,7 +140,7 @@ def report(
             print(f"polytempo: {directory} holds no finished run and is left out.", file=sys.stderr)
     if not runs:
         raise UserError("No finished run was found. Expected directories that polytempo run or compare wrote.")
-    _show(runs, write_report(runs, out, "Runs"), quiet=False, as_json=False)
+    _show(runs, write_report(runs, out, "Runs", graph_at), quiet=False, as_json=False)
 
 
 @app.command("list")

@@ -68,9 +68,9 @@ def legend_above(axes: Axes, handles: Sequence[Artist], width: float = WIDTH) ->
     )
 
 
-def legend_height(handles: Sequence[Artist]) -> float:
-    """The room that ``legend_above`` needs, in inches."""
-    return 0.1 + 0.17 * -(-len(handles) // _columns(handles)) if handles else 0.1
+def legend_height(handles: Sequence[Artist], width: float = WIDTH) -> float:
+    """The room that ``legend_above`` needs over axes of this width, in inches."""
+    return 0.1 + 0.17 * -(-len(handles) // _columns(handles, width)) if handles else 0.1
 
 
 def _columns(handles: Sequence[Artist], width: float = WIDTH) -> int:

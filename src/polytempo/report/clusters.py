@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from polytempo.report.canvas import (
@@ -35,6 +35,7 @@ from polytempo.report.lineage import (
     largest_group,
     lineage,
 )
+from polytempo.report.matrices import UNKNOWN, coarse, groups_beside
 from polytempo.report.methods import DASHES, Method, methods_of
 from polytempo.report.run import Run
 from polytempo.report.table import percent
@@ -51,10 +52,8 @@ __all__ = [
     "similarity",
 ]
 
-PIXELS = 256  # of a heat map's side: a larger matrix is shown in means over squares
 BARS = 40
 LINES = 12
-NEVER_COMPARED = "#c8cdd4"
 
 
 def cluster_sizes(run: Run, colour: str) -> Figure:
@@ -111,16 +110,16 @@ def similarity(run: Run, colour: str) -> Figure | None:
     colours = group_colours(run, colour)
     handles = keys_of_groups(colours)
     if missing:
-        handles.append(Patch(color=NEVER_COMPARED, label="never compared"))
+        handles.append(Patch(color=UNKNOWN, label="never compared"))
     figure, axes, beside = _square_axes(legend_height(handles))
-    shades = mpl.colormaps["viridis"].with_extremes(bad=NEVER_COMPARED)
+    shades = mpl.colormaps["viridis"].with_extremes(bad=UNKNOWN)
     image = axes.imshow(
-        _coarse(matrix), shades, vmin=low, vmax=high, interpolation="none", extent=(0, clients, clients, 0)
+        coarse(matrix), shades, vmin=low, vmax=high, interpolation="none", extent=(0, clients, clients, 0)
     )
     figure.colorbar(image, cax=beside).outline.set_visible(False)
     beside.tick_params(colors=INK, labelsize=SMALL, length=0)
     _borders(axes, cluster_of[order])
-    _groups_beside(axes, groups[order], colours)
+    groups_beside(axes, groups[order], colours)
     if len(np.unique(cluster_of)) > 1:
         name_axes(axes, "", "clients, by cluster")
     else:
@@ -226,22 +225,6 @@ def _square_axes(legend: float) -> tuple[Figure, Axes, Axes]:
     return figure, axes, figure.add_axes(scale)
 
 
-def _coarse(matrix: np.ndarray) -> np.ndarray:
-    """The matrix itself, or the means over squares of what was compared, so that a side has at most PIXELS."""
-    size = -(-len(matrix) // PIXELS)
-    if size == 1:
-        return matrix
-    starts = np.arange(0, len(matrix), size)
-    known = ~np.isnan(matrix)
-
-    def summed(values: np.ndarray) -> np.ndarray:
-        over_rows: np.ndarray = np.add.reduceat(values, starts, axis=0)
-        return np.add.reduceat(over_rows, starts, axis=1)
-
-    total, count = summed(np.where(known, matrix, 0.0)), summed(known.astype(float))
-    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-
-
 def _borders(axes: Axes, cluster_of: np.ndarray) -> None:
     """Lines between the clusters of an ordered matrix, and their numbers, where there is room."""
     starts = np.flatnonzero(np.diff(cluster_of, prepend=cluster_of[0] - 1))
@@ -255,22 +238,6 @@ def _borders(axes: Axes, cluster_of: np.ndarray) -> None:
     axes.set_xticks([])
     axes.set_yticks(ticks, names)
     axes.tick_params(pad=10)
-
-
-def _groups_beside(axes: Axes, groups: np.ndarray, colours: dict[int, str]) -> None:
-    """A strip in the colours of the true groups along two sides of an ordered matrix."""
-    if groups[0] == NO_GROUP:
-        return
-    clients = len(groups)
-    thick, away = 0.02 * clients, 0.01 * clients
-    starts = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), clients], strict=True):
-        shade = colours[int(groups[start])]
-        for corner, width, height in (
-            ((-away - thick, start), thick, end - start),
-            ((start, clients + away), end - start, thick),
-        ):
-            axes.add_patch(Rectangle(corner, width, height, color=shade, linewidth=0, clip_on=False))
 
 
 def _legend_of_groups(axes: Axes, colours: dict[int, str]) -> None:

@@ -23,6 +23,8 @@ WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
 # Okabe and Ito's colours, safe for the colour-blind, without the yellow and black that vanish on paper or screen.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 ALONE_COLOUR = "#8a8f98"
+ROUNDING = 1e-9
+"""Two accuracies are equal when they count the same samples; this only absorbs how the share was rounded."""
 DASHES = ("-", "--", "-.", ":")
 
 
@@ -148,9 +150,13 @@ def better_off(method: Method, runs: Sequence[Run]) -> Shares | None:
     gain = gain[~np.isnan(gain)]
     if not len(gain):
         return None
-    # Two accuracies are equal when they count the same samples; the tolerance only absorbs how the share was rounded.
-    better, worse = gain > 1e-9, gain < -1e-9
+    better, worse = gain > ROUNDING, gain < -ROUNDING
     return Shares(float(better.mean()), float((~better & ~worse).mean()), float(worse.mean()))
+
+
+def share_better_off(run: Run, alone: Run) -> float | None:
+    """The share of clients that end strictly better in a run than in this one of Standalone; None for itself."""
+    return None if run.strategy == ALONE else float((_gains(run, alone) > ROUNDING).mean())
 
 
 def _label(strategy: str, values: dict[str, str], same_strategy: list[dict[str, str]]) -> str:

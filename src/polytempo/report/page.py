@@ -11,6 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.report import clusters, figures
 from polytempo.report.arrival_section import arrival_section
 from polytempo.report.arrivals import idle_by_speed, idle_shares
+from polytempo.report.collaboration_section import collaboration_section
 from polytempo.report.lineage import group_changes, has_joiners, lineage
 from polytempo.report.markup import bold, html_figure, html_table, named, section
 from polytempo.report.methods import (
@@ -28,13 +29,14 @@ from polytempo.report.run import Run
 from polytempo.report.style import CSS
 from polytempo.report.table import NOTHING, amount, comparison_rows, percent
 
-TIMELINES = 6  # methods that get a timeline, clusters and arrival groups of their own
+TIMELINES = 6  # methods that get a timeline, clusters, graphs and arrival groups of their own
 
 
-def write_report(runs: Sequence[Run], path: Path, title: str) -> Path:
-    """Write the report on some runs to ``path`` and return it. The same runs always give the same bytes."""
+def write_report(runs: Sequence[Run], path: Path, title: str, graph_at: Sequence[float] = ()) -> Path:
+    """Write the report on some runs to ``path`` and return it. The same runs always give the same bytes. ``graph_at``
+    are the virtual times at which it shows who learns from whom."""
     path = Path(path)
-    html = page(runs, title)
+    html = page(runs, title, graph_at)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(html, encoding="utf-8")
@@ -43,7 +45,7 @@ def write_report(runs: Sequence[Run], path: Path, title: str) -> Path:
     return path
 
 
-def page(runs: Sequence[Run], title: str) -> str:
+def page(runs: Sequence[Run], title: str, graph_at: Sequence[float] = ()) -> str:
     """The report as HTML text."""
     methods = methods_of(runs)
     sections = [
@@ -52,6 +54,7 @@ def page(runs: Sequence[Run], title: str) -> str:
         section("Better off than alone?", _better_off(runs, methods)),
         section("Figures", _figures(runs, methods)),
         section("Clusters", _clusters(runs, methods)),
+        section("Who learns from whom", collaboration_section(methods, TIMELINES, graph_at)),
         section("Arrival groups", arrival_section(methods, TIMELINES)),
         section("Who trained when", _timelines(methods)),
         section("Every run", _every_run(methods)),
@@ -103,6 +106,8 @@ def _results(runs: Sequence[Run], methods: list[Method]) -> str:
     notes = ["Accuracy is the mean over clients of the accuracy on their own test data of the model each is served."]
     if "own model %" in titles:
         notes.append("“Own model” is what a client holds right after its last local training.")
+    if "downloads vs FedAsync" in titles:
+        notes.append("“Downloads vs FedAsync” is what clients downloaded, as a multiple of one model per order.")
     if most > 1:
         notes.append(f"Means over up to {most} seeds; ± is the standard deviation between them.")
     if len(methods) > 1:
@@ -281,13 +286,22 @@ def _timelines(methods: list[Method]) -> str:
         html_figure(
             figures.timeline(method.runs[0], method.colour),
             f"timeline{i}",
-            f"{method.label}, seed {method.runs[0].seed}: {caption}",
+            f"{method.label}, seed {method.runs[0].seed}: {caption}{_multicasts(method.runs[0])}",
             wide=True,
         )
         for i, method in enumerate(methods[:TIMELINES])
         if method.runs[0].update_log
     )
     return "".join(drawn)
+
+
+def _multicasts(run: Run) -> str:
+    if not run.multicasts:
+        return ""
+    return (
+        " A triangle is a refresh, a model sent to a client in training; a thin line joins those of one multicast. In "
+        f"the whole run {run.multicasts:,} multicasts reached {run.refreshes:,} clients in training."
+    )
 
 
 def _settings(methods: list[Method]) -> str:

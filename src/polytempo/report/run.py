@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from polytempo.core.errors import UserError
+from polytempo.report.collaboration import Graph
 from polytempo.sim.directory import SIMILARITY, SPLITS
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class Run:
     figure that the run does not have (``time_to_target`` when the target was not reached). ``run.updates`` is the
     number of updates; ``update_log`` has one row for each. ``run.clusters`` is the number of clusters at the end;
     ``splits`` says how they came about, one row per split, and ``similarity`` (clients x clients, NaN where two were
-    never compared) how alike the clients are, None for a method that compares nobody."""
+    never compared) how alike the clients are, None for a method that compares nobody. ``graphs`` and ``graph_at`` say
+    who learned from whom."""
 
     config: Row
     result: Row
@@ -71,6 +73,7 @@ class Run:
     marks: Sequence[Row] = ()
     splits: Sequence[Row] = ()
     similarity: np.ndarray | None = None
+    graph_log: Sequence[Row] = ()
 
     strategy = _Figure[str]()
     seed = _Figure[int]()
@@ -88,6 +91,9 @@ class Run:
     overhead_seconds = _Figure[float]()
     bytes_up = _Figure[int]()
     bytes_down = _Figure[int]()
+    downloads_ratio = _Figure[float | None]()
+    multicasts = _Figure[int]()
+    refreshes = _Figure[int]()
     mean_staleness = _Figure[float | None]()
     idle_share = _Figure[float]()
     clusters = _Figure[int | None]()
@@ -97,11 +103,11 @@ class Run:
 
     @classmethod
     def load(cls, directory: Path | str) -> "Run":
-        """Read a run directory. Marks, splits and similarity may be missing."""
+        """Read a run directory. Marks, splits, similarity and graphs may be missing."""
         directory = Path(directory)
         _must_be_a_run(directory)
         marks, splits = directory / "marks.jsonl", directory / SPLITS
-        similarity = directory / SIMILARITY
+        similarity, graphs = directory / SIMILARITY, directory / "graphs.jsonl"
         return cls(
             config=_read_object(directory / "config.json"),
             result=_read_object(directory / "result.json"),
@@ -110,6 +116,7 @@ class Run:
             marks=_read_rows(marks) if marks.exists() else (),
             splits=_read_rows(splits) if splits.exists() else (),
             similarity=_read_matrix(similarity) if similarity.exists() else None,
+            graph_log=_read_rows(graphs) if graphs.exists() else (),
         )
 
     def figure(self, name: str) -> float:
@@ -155,6 +162,23 @@ class Run:
         for mark in filter(_is_planned, self.marks):
             group_of(mark).lost.append(mark["client"])
         return [groups[number] for number in sorted(groups)]
+
+    def graphs(self) -> list[Graph]:
+        """Who learned from whom at every evaluation; empty for a method without a collaboration graph."""
+        clients = self.clients()
+        return [Graph(row["time"], row["updates"], clients, row["rows"]) for row in self.graph_log]
+
+    def graph_at(self, time: float) -> Graph:
+        """Who learned from whom at a virtual time: as the last evaluation by then saw it."""
+        known = self.graphs()
+        if not known:
+            raise UserError(f"{self.strategy} has no collaboration graph: choose a method that has one, such as pace.")
+        if not time >= known[0].time:
+            raise UserError(
+                f"There is no collaboration graph at {time:g} s of virtual time: expected a time from "
+                f"{known[0].time:g} s on (the run ends at {known[-1].time:,.6g} s)."
+            )
+        return [graph for graph in known if graph.time <= time][-1]
 
     def has_clusters(self) -> bool:
         """Did some clients ever share a model that others did not have?"""

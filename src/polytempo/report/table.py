@@ -178,6 +178,13 @@ def _time_to_target(method: Method, runs: Sequence[Run]) -> Cell:
     return Cell(amount(mean(values)), mean(values))
 
 
+def _downloads(method: Method, runs: Sequence[Run]) -> Cell:
+    """Nothing to see where everybody downloads one model per order, as FedAsync does."""
+    if all(run.downloads_ratio in (None, 1) for run in runs):
+        return Cell(NOTHING)
+    return Cell(_rounded(method.mean("downloads_ratio"), 3), method.mean("downloads_ratio"))
+
+
 def _better_off(method: Method, runs: Sequence[Run]) -> Cell:
     shares = better_off(method, runs)
     return Cell(percent(shares.better), shares.better) if shares else Cell(NOTHING)
@@ -214,6 +221,7 @@ _COLUMNS = (
     _Column("idle %", _share("idle_share")),
     _Column("MB up", _amount("bytes_up", 1e6)),
     _Column("MB down", _amount("bytes_down", 1e6)),
+    _Column("downloads vs FedAsync", _downloads),
     _Column("wall s", _amount("wall_seconds")),
 )
 

@@ -19,6 +19,9 @@ Numbers = Sequence[float] | np.ndarray
 ROWS = 40
 DRAWN = 1_500  # bars and marks in one plot; beyond that the eye sees a wall and the file grows
 MARKERS = {"refresh": "v", "report": "D", "left": "x", "joined": ">", "drift": "*", "pull": "."}
+NAMES = {"refresh": "refresh of a client in training"}
+LOOKS = {"refresh": {"markersize": 5.0, "color": INK, "markeredgecolor": "white", "markeredgewidth": 0.6}}
+_BREAK = (np.nan, np.nan)
 
 
 def timeline(run: Run, colour: str | None = None) -> Figure:
@@ -47,7 +50,8 @@ def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = N
     for which, alpha in ((~odd, 0.95), (odd, 0.5)):  # two shades, so that bars that touch can be told apart
         visible = which & (began < until)
         draw_bars(axes, began[visible], np.minimum(arrived[visible], until), row[visible], color=colour, alpha=alpha)
-    _marks(axes, marks, row_of, until)
+    joined = _draw_multicasts(axes, marks, row_of, until)
+    _marks(axes, marks, row_of, until, joined)
 
     axes.set_ylim(len(chosen) - 0.4, -0.6)
     name_clients(axes, chosen, until, end)
@@ -66,15 +70,19 @@ def name_clients(axes: Axes, chosen: np.ndarray, until: float, end: float) -> No
 def slowest_to_fastest(run: Run, most: int) -> np.ndarray:
     """Clients by mean seconds per step, slowest first, evenly chosen with both ends; who never handed in counts as
     slowest."""
-    pace = np.full(run.clients(), np.inf)
-    client = run.over_updates("client").astype(int)
-    if len(client):
-        seconds = np.bincount(client, run.over_updates("time") - run.over_updates("began"), len(pace))
-        steps = np.bincount(client, run.over_updates("steps"), len(pace))
-        pace = np.where(steps > 0, seconds / np.maximum(steps, 1), np.inf)
-    order = np.argsort(-pace, kind="stable")
+    order = np.argsort(-seconds_per_step(run), kind="stable")
     chosen: np.ndarray = order[evenly(len(order), most)]
     return chosen
+
+
+def seconds_per_step(run: Run) -> np.ndarray:
+    """For every client the mean time from dispatch to arrival, per step; infinite for who never handed in."""
+    client = run.over_updates("client").astype(int)
+    if not len(client):
+        return np.full(run.clients(), np.inf)
+    seconds = np.bincount(client, run.over_updates("time") - run.over_updates("began"), run.clients())
+    steps = np.bincount(client, run.over_updates("steps"), run.clients())
+    return np.where(steps > 0, seconds / np.maximum(steps, 1), np.inf)
 
 
 def drawn_until(times: np.ndarray, end: float, most: int) -> float:
@@ -102,8 +110,20 @@ def draw_bars(axes: Axes, start: Numbers, end: Numbers, row: Numbers, height: fl
     axes.add_patch(PathPatch(Outline(corners, codes), linewidth=0, **looks))
 
 
-def _marks(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float) -> None:
-    keys = []
+def _draw_multicasts(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float) -> list[Line2D]:
+    """A thin line through the refreshes that were ordered at the same moment, and its key, if there are any."""
+    multicasts: dict[float, list[tuple[int, float]]] = {}
+    for mark in marks:
+        if mark["kind"] == "refresh" and mark["time"] <= until:
+            reached = multicasts.setdefault(mark.get("ordered", mark["time"]), [])
+            reached.append((row_of[int(mark["client"])], mark["time"]))
+    broken = [point for reached in multicasts.values() if len(reached) > 1 for point in (*sorted(reached), _BREAK)]
+    looks: dict[str, Any] = {"color": INK, "linewidth": 0.7}
+    axes.plot([time for _, time in broken], [row for row, _ in broken], **looks)
+    return [Line2D([], [], label="one multicast", **looks)] if broken else []
+
+
+def _marks(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float, keys: list[Line2D]) -> None:
     for kind, marker in MARKERS.items():
         drawn = [mark for mark in marks if mark["kind"] == kind and mark["time"] <= until]
         if not drawn:
@@ -111,15 +131,13 @@ def _marks(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: floa
         style: dict[str, Any] = {
             "linestyle": "",
             "marker": marker,
-            "markersize": 3.5,
-            "color": INK,
-            "markeredgewidth": 0.8,
+            **LOOKS.get(kind, {"markersize": 3.5, "color": INK, "markeredgewidth": 0.8}),
         }
         own = [mark for mark in drawn if mark.get("client") is not None]
         axes.plot([mark["time"] for mark in own], [row_of[int(mark["client"])] for mark in own], **style)
         for mark in drawn:
             if mark.get("client") is None:  # it happened to everybody
                 axes.axvline(mark["time"], color=INK, linewidth=0.6, dashes=(2, 2))
-        keys.append(Line2D([], [], label=kind, **style))
+        keys.append(Line2D([], [], label=NAMES.get(kind, kind), **style))
     if keys:
         legend_above(axes, keys)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.learn.learner import Learner
-from polytempo.sim.history import History
+from polytempo.sim.history import History, graph_row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.measures import evaluation_row, score_clients
 from polytempo.strategies.strategy import Strategy
@@ -75,6 +75,9 @@ class Evaluator:
         groups = self._groups(generations)
         row = evaluation_row(now, updates, served, self.trained_scores, idle, self.strategy, groups, self.devices)
         self.history.evaluations.append(row | traffic)
+        graph = self.strategy.collaboration()
+        if graph is not None:
+            self.history.graphs.append(graph_row(now, updates, graph))
         self.evaluated_at = updates
         return self._judge(row["accuracy"], now, updates)
 

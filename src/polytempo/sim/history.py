@@ -1,4 +1,5 @@
-"""What a run records: one row per evaluation, per update, and per other thing worth a mark on the timeline."""
+"""What a run records: one row per evaluation, per update, per other thing worth a mark on the timeline, and per state
+of the collaboration graph."""
 
 import json
 import math
@@ -13,7 +14,9 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Due
 from polytempo.sim.flight import Flight
 
-FILES = ("evaluations", "updates", "marks")
+FILES = ("evaluations", "updates", "marks", "graphs")
+OPTIONAL = ("graphs",)  # files that are not there without rows
+DECIMALS = 6  # of a weight in a graph
 
 Row = dict[str, Any]
 
@@ -26,18 +29,25 @@ class History:
     evaluations: list[Row] = field(default_factory=list)
     updates: list[Row] = field(default_factory=list)
     marks: list[Row] = field(default_factory=list)
+    graphs: list[Row] = field(default_factory=list)
     directory: Path | None = None
     _written: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FILES, 0))
 
-    def mark(self, time: float, kind: str, client: int, awaited: Due | None = None) -> None:
-        """Something happened to a client; with the arrival group that will wait for it in vain, if any does."""
-        self.marks.append({"time": time, "kind": kind, "client": client, **({} if awaited is None else awaited.row())})
+    def mark(
+        self, time: float, kind: str, client: int, awaited: Due | None = None, ordered: float | None = None
+    ) -> None:
+        """Something happened to a client; with the arrival group that will wait for it in vain, if any does, and with
+        the time at which the strategy ordered it, if it did."""
+        more = ({} if awaited is None else awaited.row()) | ({} if ordered is None else {"ordered": ordered})
+        self.marks.append({"time": time, "kind": kind, "client": client, **more})
 
     def flush(self) -> dict[str, int]:
         """Write what is new; the number of rows now in each file."""
         if self.directory is not None:
             for name in FILES:
                 rows: list[Row] = getattr(self, name)
+                if name in OPTIONAL and not rows:
+                    continue
                 with (self.directory / f"{name}.jsonl").open("a") as file:
                     file.writelines(json.dumps(row, default=_listed) + "\n" for row in rows[self._written[name] :])
                 self._written[name] = len(rows)
@@ -53,10 +63,13 @@ class History:
             if len(lines) < wanted:
                 raise UserError(f"{path} has lost rows since its checkpoint ({len(lines)} of {wanted}). Begin anew.")
             getattr(self, name).extend(map(_row, lines))
+            self._written[name] = wanted
+            if name in OPTIONAL and not wanted:
+                path.unlink(missing_ok=True)
+                continue
             temporary = path.with_name(path.name + ".tmp")  # a kill here must leave the rows that are there
             temporary.write_text("".join(line + "\n" for line in lines))
             temporary.replace(path)
-            self._written[name] = wanted
 
 
 def update_row(now: float, update: Update, flight: Flight, staleness: int) -> Row:
@@ -74,10 +87,25 @@ def update_row(now: float, update: Update, flight: Flight, staleness: int) -> Ro
     }
 
 
+def graph_row(now: float, updates: int, graph: np.ndarray) -> Row:
+    """Who learns from whom, without zeros: for each client that has a row in the graph, by its number as text, whom it
+    learns from and with which weights."""
+    rounded = np.nan_to_num(np.round(graph.astype(np.float64), DECIMALS))
+    rows = {}
+    for client in np.flatnonzero(~np.isnan(graph).all(axis=1)).tolist():
+        neighbours = np.flatnonzero(rounded[client])
+        rows[str(client)] = {"neighbours": neighbours, "weights": rounded[client, neighbours]}
+    return {"time": now, "updates": updates, "rows": rows}
+
+
 def _listed(numbers: np.ndarray) -> list[float | None]:
     return [None if math.isnan(number) else number for number in numbers.tolist()]
 
 
 def _row(line: str) -> Row:
-    row: Row = json.loads(line)
+    row: Row = json.loads(line, object_hook=_with_arrays)
+    return row
+
+
+def _with_arrays(row: Row) -> Row:
     return {name: np.array(value, np.float64) if isinstance(value, list) else value for name, value in row.items()}

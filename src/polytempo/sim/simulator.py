@@ -57,6 +57,8 @@ class Simulator:
         self.client_steps = 0
         self.bytes_up = 0
         self.bytes_down = 0
+        self.multicasts = 0  # moments at which models were sent to clients in training
+        self._last_multicast = -1.0
         self.refused_in_a_row = 0
         self._events: list[tuple[float, int, int, int, Any]] = []  # time, kind, number, client, detail
         self._number = 0
@@ -222,11 +224,11 @@ class Simulator:
         count = int(self._orders[client])
         generation = int(self._generation[client])
         self._orders[client] += 1
-        models = 1 if order.candidates is None else len(order.candidates.models)
+        download = order.models_down * self._model_bytes
         # An order that reaches a client while it is off waits until it is on.
-        here = self.now + self._down_seconds(client, models * self._model_bytes)
+        here = self.now + self._down_seconds(client, download)
         begins = self.devices.available_from(client, here)
-        self.bytes_down += models * self._model_bytes
+        self.bytes_down += download
         density = 1.0 if order.mask is None else float(order.mask.float().mean())
         upload = self.learner.schema.trained(order.mask, order.trainable)
         check_upload(order, upload)
@@ -272,9 +274,12 @@ class Simulator:
         flight = self._flights.get(order.client)
         if flight is not None:
             at = self.now + self._down_seconds(order.client, nbytes)
-            self._push(at, Kind.DELIVERY, order.client, (flight.ticket, order))
+            self._push(at, Kind.DELIVERY, order.client, (flight.ticket, order, self.now))
+            if isinstance(order, Send) and self.now > self._last_multicast:
+                self.multicasts += 1
+                self._last_multicast = self.now
 
-    def _deliver(self, client: int, ticket: int, order: Send | Report) -> None:
+    def _deliver(self, client: int, ticket: int, order: Send | Report, ordered: float) -> None:
         flight = self._flights.get(client)
         if flight is None or flight.ticket != ticket or flight.lost:
             return
@@ -283,7 +288,7 @@ class Simulator:
             return  # already uploading
         self.pool.cancel(ticket)
         if isinstance(order, Send):
-            self.history.mark(self.now, "refresh", client)
+            self.history.mark(self.now, "refresh", client, ordered=ordered)
             flight.sends.append((done, order))
         else:
             self.history.mark(self.now, "report", client)
@@ -363,6 +368,12 @@ class Simulator:
         there = np.maximum(self.now - self.devices.joins, np.finfo(float).tiny)
         return (self._idle + waiting) / there
 
+    def downloads_ratio(self) -> float | None:
+        """Bytes downloaded, as a multiple of one model per order (what FedAsync needs); None where models do not travel
+        or nobody had an order."""
+        once = int(self._orders.sum()) * self._model_bytes
+        return self.bytes_down / once if once else None
+
     def drifts_to_come(self) -> list[float]:
         """Times of the drifts that lie ahead."""
         return [at for at, kind, *_ in self._events if kind == Kind.DRIFT]
@@ -370,7 +381,8 @@ class Simulator:
     # State.
 
     _state = (
-        *("now", "updates", "client_steps", "bytes_up", "bytes_down", "refused_in_a_row", "_events", "_number"),
+        *("now", "updates", "client_steps", "bytes_up", "bytes_down", "multicasts", "_last_multicast"),
+        *("refused_in_a_row", "_events", "_number"),
         *("_status", "_orders", "_updates_of", "_generation", "_ready_since", "_idle", "_flights", "_finished"),
     )
 

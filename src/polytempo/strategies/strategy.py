@@ -115,6 +115,11 @@ class Strategy:
         two were never compared; None for a method that compares nobody."""
         return None
 
+    def collaboration(self) -> np.ndarray | None:
+        """Who learns from whom: ``W[i, j]`` is the weight of client j in the model of client i, by client number, NaN
+        in the rows of clients for whom it was never estimated; None for a method without such a graph."""
+        return None
+
     # For the methods.
 
     def order_for(self, client: int, now: float) -> Train:
