@@ -50,6 +50,16 @@ def test_every_base_is_a_row_of_the_same_table(name):
         assert {case.base for case in each.cases} - {None} <= set(labels)
 
 
+def test_a_figure_may_compare_a_run_with_that_of_the_base_of_the_same_seed(tmp_path):
+    longer = Figure(
+        "longer", "longer", scale=10, compare=lambda run, base: run.result["updates"] - base.result["updates"]
+    )
+    cases = [fedavg(), Case("more", {"strategy": "fedavg", "updates": 12}, base="fedavg")]
+    run(bench(table("one", cases, (longer,))), tmp_path)
+    rows = json.loads((tmp_path / "small/one.json").read_text())["rows"]
+    assert [row["longer"]["ours"] for row in rows] == [[], [40]]
+
+
 def test_a_row_that_stands_in_two_benches_is_run_once(tmp_path):
     run(bench(table("one", [fedavg()])), tmp_path)
     (kept,) = (tmp_path / "runs").iterdir()

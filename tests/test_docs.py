@@ -53,6 +53,15 @@ def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
     assert len(digests) == 1
 
 
+def test_the_weights_of_ones_own_of_the_docs_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/collaboration.md").read_text(), re.DOTALL)
+    (tmp_path / "nearest.py").write_text(example)
+    run = simulate("nearest.py:Nearest", clients=6, updates=30, partition="dirichlet:0.1")
+    rows = run.graph_at(run.virtual_time).matrix()
+    assert ((rows == 0.5).sum(axis=1) == 2).all()
+
+
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example, _ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

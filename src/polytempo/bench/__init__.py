@@ -2,6 +2,7 @@
 
 from polytempo.bench import casa as _casa  # noqa: F401  registers its benchmarks
 from polytempo.bench import fedcompass as _fedcompass  # noqa: F401
+from polytempo.bench import pace as _pace  # noqa: F401
 from polytempo.bench.bench import Bench, Case, Figure, Table, benches, part_of, quick_form
 from polytempo.bench.results import run_bench
 

@@ -31,6 +31,8 @@ class Figure:
     """Does the paper give it in this form?"""
     relative: bool = False
     """Divided by the figure of the row's base, seed by seed; for what can only be compared as a ratio."""
+    compare: Callable[[Run, Run], float | None] | None = None
+    """Computed from a run and that of the row's base with the same seed, in place of a figure of the run alone."""
     missing: str = "–"
     """What stands where no run has it."""
 

@@ -60,11 +60,14 @@ def table_rows(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[dict[str
 
 
 def _cell(table: Table, case: Case, figure: Figure, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+    base = next((other for other in table.cases if other.label == case.base), None)
+    if figure.compare is not None:
+        pairs = zip(runs[case.label], runs[base.label], strict=True) if base is not None else ()
+        return {"ours": [_scaled(figure.compare(run, of_base), figure) for run, of_base in pairs]}
     ours = _values(runs[case.label], figure)
     paper = {"paper": case.paper[figure.name]} if figure.published and figure.name in case.paper else {}
     if not figure.relative:
         return {"ours": ours, **paper}
-    base = next((other for other in table.cases if other.label == case.base), None)
     if base is None:
         return {"ours": [None] * len(ours)}
     of_bases = _values(runs[base.label], figure)
@@ -74,8 +77,11 @@ def _cell(table: Table, case: Case, figure: Figure, runs: Mapping[str, Sequence[
 
 
 def _values(runs: Sequence[Run], figure: Figure) -> list[float | None]:
-    found = [run.result.get(figure.name) for run in runs]
-    return [None if value is None else value * figure.scale for value in found]
+    return [_scaled(run.result.get(figure.name), figure) for run in runs]
+
+
+def _scaled(value: float | None, figure: Figure) -> float | None:
+    return None if value is None else value * figure.scale
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:
