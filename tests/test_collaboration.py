@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from building import begun, simulator, update, vector
+from polytempo.core import rows
 from polytempo.core.orders import Send
-from polytempo.core.rows import Compare, Sums, meet_rows
+from polytempo.core.rows import Compare, Sums, meet_rows, sum_rows
 from polytempo.strategies import make_strategy
 from polytempo.strategies.fedsac import SUBSPACE, mean_angles
 from polytempo.strategies.parts.graph import Graph, project_simplex
@@ -49,6 +50,25 @@ def test_rows_are_compared_as_they_were_and_then_moved(rows, size):
         moved = exact + torch.from_numpy(shares)[:, None] * (target - exact)
         np.testing.assert_allclose(matrix, moved, rtol=1e-4, atol=1e-5)
         assert torch.equal(matrix[0], before[0])  # its share is 0
+
+
+@pytest.mark.parametrize("size", [3, 5000])
+def test_rows_are_summed_by_their_weights(size):
+    matrix = torch.randn(7, size, generator=torch.Generator().manual_seed(0))
+    weights = np.array([0.5, 0, 0.25, 0, 0, 0, -1])
+    np.testing.assert_allclose(sum_rows(weights, matrix), weights @ matrix.double().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_many_rows_give_the_same_bits_on_any_number_of_threads(monkeypatch):
+    matrix, v = torch.randn(30, 3000), torch.randn(3000)
+    found = []
+    for worth_threads in (1, 2**30):
+        monkeypatch.setattr(rows, "WORTH_THREADS", worth_threads)
+        moved = matrix.clone()
+        sums = meet_rows(moved, v, Compare.PRODUCTS, matrix[3], np.linspace(0, 1, 30))
+        found.append([sums.values, sums.row_squares, moved.numpy(), sum_rows(sums.values, matrix).numpy()])
+    for alone, together in zip(*found, strict=True):
+        np.testing.assert_array_equal(alone, together)
 
 
 def test_without_origin_products_are_those_of_the_rows():

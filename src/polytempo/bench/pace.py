@@ -33,6 +33,7 @@ WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
     "mnist-labels": ("MNIST, #C = 2", {**MNIST, "partition": "labels:2"}),
     "mnist-dir-scarce": ("MNIST, Dir(0.1), scarce", {**MNIST, **SCARCE, "partition": "dirichlet:0.1"}),
     "mnist-labels-scarce": ("MNIST, #C = 2, scarce", {**MNIST, **SCARCE, "partition": "labels:2"}),
+    "mnist-groups-scarce": ("MNIST, four groups, scarce", {**MNIST, **SCARCE, "partition": "groups"}),
     "cifar10-dir": ("CIFAR-10, Dir(0.1)", {**CIFAR10, "partition": "dirichlet:0.1"}),
     "cifar10-labels": ("CIFAR-10, #C = 2", {**CIFAR10, "partition": "labels:2"}),
     "cifar10-dir-scarce": ("CIFAR-10, Dir(0.1), scarce", {**CIFAR10, **SCARCE, "partition": "dirichlet:0.1"}),

@@ -37,8 +37,11 @@ def status(
         f"{said['journal']['events']:,} events, refused {sum(said['refusals'].values()):,}"
     )
     names = {name: name.replace("clusters.branches.", "cluster ") for name in said["branches"]}
-    console.print("versions: " + ", ".join(f"{names[name]}: {version}" for name, version in said["branches"].items()))
-    clustered = len({row["cluster"] for row in said["clients"]}) > 1
+    if names:
+        versions = ", ".join(f"{names[name]}: {version}" for name, version in said["branches"].items())
+        console.print(f"versions: {versions}")
+    everybody_alone = all(row["cluster"] == row["client"] for row in said["clients"])
+    clustered = len({row["cluster"] for row in said["clients"]}) > 1 and not everybody_alone
     planned = any("arrival_group" in row for row in said["clients"])
     titles = ["client", "doing", "updates", "version", "staleness", "last update", "idle"]
     titles += ["cluster"] * clustered + ["arrival group", "expected"] * planned
@@ -102,4 +105,4 @@ def _write(models: dict[str, Tensor], path: Path) -> None:
 
 
 def _figure(value: object) -> str:
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    return "" if value is None else f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -1,21 +1,24 @@
-"""One vector meets all rows of a matrix: it is compared with each, and each may be moved towards it, in one pass over
-memory. The rows are the models that a server keeps for its clients, so the pass is what an update costs."""
+"""Rows of a matrix, which are the models that a server keeps for its clients. One vector meets all of them: it is
+compared with each, and each may be moved towards it, in one pass over memory. And their weighted sum."""
 
-import threading
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
+import torch
 from torch import Tensor
 
 from polytempo.core.compiled import compiled
 
-BLOCK = 1024
+BLOCK = 2048
 """So many numbers of a row are still in the first cache when they are moved after they were compared. Sums are in
 single precision within a block and in double precision between blocks."""
-ROWS_AT_ONCE = 8
-"""Rows that a thread takes block by block, so that the vector comes from the first cache for all but the first."""
+WORTH_THREADS = 2**21
+"""Numbers from which on several threads are faster than one."""
 
 
 class Compare(IntEnum):
@@ -46,50 +49,84 @@ def meet_rows(
     rows = len(matrix)
     sums = Sums(np.zeros(rows), np.zeros(rows))
     numbers = vector.numpy()
-    from_origin = numbers if origin is None else numbers - origin.numpy()
+    centre = np.zeros(0, np.float32) if origin is None else origin.numpy()
+    from_centre = numbers if origin is None else numbers - centre
     by = np.zeros(rows, np.float32) if shares is None else shares.astype(np.float32)
-    with _one_at_a_time:
+
+    def part(first: int, last: int) -> None:
         _meet(
-            matrix.numpy(), numbers, from_origin, np.zeros(0, np.float32) if origin is None else origin.numpy(),
-            by, int(compare), *sums,
+            matrix.numpy()[first:last], numbers, from_centre, centre, by[first:last], int(compare),
+            sums.values[first:last], sums.row_squares[first:last],
         )  # fmt: skip
+
+    _in_parts(part, rows, matrix.numel())
     return sums
 
 
-# Not every threading layer of numba can be entered by two threads at once.
-_one_at_a_time = threading.Lock()
+def sum_rows(weights: np.ndarray, matrix: Tensor) -> Tensor:
+    """``sum_j w_j r_j``; rows without weight are not touched."""
+    total = torch.zeros(matrix.shape[1])
+    used = np.flatnonzero(weights)
+
+    def part(first: int, last: int) -> None:
+        _sum(weights[used].astype(np.float32), used, matrix.numpy()[:, first:last], total.numpy()[first:last])
+
+    _in_parts(part, matrix.shape[1], len(used) * matrix.shape[1])
+    return total
 
 
-@compiled(parallel=True, fastmath={"contract", "reassoc", "nsz"})
+def _in_parts(part: Callable[[int, int], None], count: int, numbers: int) -> None:
+    """Do something from 0 to ``count``, on all threads where it touches many numbers."""
+    if numbers < WORTH_THREADS:
+        part(0, count)
+    else:
+        cuts = np.linspace(0, count, len(os.sched_getaffinity(0)) + 1).astype(int).tolist()
+        list(_threads().map(part, cuts[:-1], cuts[1:]))
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads that sleep while there is nothing to do: those of OpenMP would spin, and take the cores from training."""
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "rows")
+
+
+@compiled(nogil=True, fastmath={"contract", "reassoc", "nsz"})
 def _meet(matrix, vector, from_origin, origin, shares, compare, values, row_squares):  # type: ignore[no-untyped-def]
     rows, size = matrix.shape
-    for group in prange(-(-rows // ROWS_AT_ONCE)):
-        first, last = group * ROWS_AT_ONCE, min(rows, (group + 1) * ROWS_AT_ONCE)
+    for j in range(rows):
+        share = shares[j]
         for begin in range(0, size, BLOCK):
             end = min(size, begin + BLOCK)
-            toward, there = vector[begin:end], from_origin[begin:end]
-            for j in range(first, last):
-                row = matrix[j, begin:end]
-                total, square = np.float32(0), np.float32(0)
-                if compare == 1 and len(origin) > 0:
-                    here = origin[begin:end]
-                    for k in range(len(row)):
-                        away = row[k] - here[k]
-                        total += away * there[k]
-                        square += away * away
-                elif compare == 1:
-                    for k in range(len(row)):
-                        total += row[k] * toward[k]
-                        square += row[k] * row[k]
-                elif compare == 2:
-                    for k in range(len(row)):
-                        total += (row[k] - toward[k]) * (row[k] - toward[k])
-                elif compare == 3:
-                    for k in range(len(row)):
-                        total += abs(row[k] - toward[k])
-                values[j] += total
-                row_squares[j] += square
-                share = shares[j]
-                if share != 0:  # a loop of its own: one that both sums and writes would not become vector code
-                    for k in range(len(row)):
-                        row[k] += share * (toward[k] - row[k])
+            row, toward = matrix[j, begin:end], vector[begin:end]
+            total, square = np.float32(0), np.float32(0)
+            if compare == 1 and len(origin) > 0:
+                here, there = origin[begin:end], from_origin[begin:end]
+                for k in range(len(row)):
+                    away = row[k] - here[k]
+                    total += away * there[k]
+                    square += away * away
+            elif compare == 1:
+                for k in range(len(row)):
+                    total += row[k] * toward[k]
+                    square += row[k] * row[k]
+            elif compare == 2:
+                for k in range(len(row)):
+                    total += (row[k] - toward[k]) * (row[k] - toward[k])
+            elif compare == 3:
+                for k in range(len(row)):
+                    total += abs(row[k] - toward[k])
+            values[j] += total
+            row_squares[j] += square
+            if share != 0:  # a loop of its own: one that both sums and writes would not become vector code
+                for k in range(len(row)):
+                    row[k] += share * (toward[k] - row[k])
+
+
+@compiled(nogil=True, fastmath={"contract"})
+def _sum(weights, used, matrix, total):  # type: ignore[no-untyped-def]
+    for begin in range(0, len(total), BLOCK):
+        into = total[begin : begin + BLOCK]
+        for j in range(len(used)):
+            row, weight = matrix[used[j], begin : begin + BLOCK], weights[j]
+            for k in range(len(into)):
+                into[k] += weight * row[k]

@@ -310,7 +310,9 @@ class Host:
             self._send_all(self.service.task_again(client), request)
         else:
             weights = self.service.strategy.model_for(client)
-            message = messages.model(weights, self.service.version_of(weights), self.service.schema)
+            version = self.service.version_of(weights)
+            # a copy: it is sent later, and some strategies change their models in place
+            message = messages.model(weights.clone(), version, self.service.schema)
             request.session.send(message, request.head.request)
 
     def _send_all(

@@ -35,6 +35,7 @@ class Replayed:
     """What if: updates that this strategy had not asked for when they came, and did not get."""
 
     def figures(self) -> dict[str, Any]:
+        versions = [branch.version for _, branch in branches(self.service.strategy.save_state())]
         return {
             "event": self.event,
             "uptime": self.service.now,
@@ -42,7 +43,7 @@ class Replayed:
             "unasked": self.unasked,
             "mean_staleness": self.stale / self.updates if self.updates else 0.0,
             "splits": len(self.service.strategy.splits()),
-            "version": max((branch.version for _, branch in branches(self.service.strategy.save_state())), default=0),
+            "version": max(versions, default=None),
             "digest": self.service.digest(),
         }
 

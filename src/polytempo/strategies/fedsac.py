@@ -20,6 +20,7 @@ from polytempo.strategies.pfedgraph import GraphWeights, unlikeness
 from polytempo.strategies.strategy import Setting, parameters, strategy
 
 SUBSPACE = "feature-subspace"
+ROUNDING = 1e-3
 
 
 @parameters
@@ -65,12 +66,15 @@ class FedSaCPace(ComplementaryWeights, BufferedCollaboration):
 
 
 def as_basis(answer: Any) -> np.ndarray | None:
-    """A client's answer as directions x features; None for anything else, since clients may send what they like."""
+    """A client's answer as directions x features, orthonormal but for rounding; None for anything else, since clients
+    may send what they like."""
     try:
-        basis = np.array(answer, float)
-    except (TypeError, ValueError):
+        basis = np.asarray(answer, float)
+    except (TypeError, ValueError, OverflowError):
         return None
-    return basis if basis.ndim == 2 and basis.size and np.isfinite(basis).all() else None
+    if basis.ndim != 2 or not 0 < len(basis) <= basis.shape[1] or not (np.abs(basis) <= 1 + ROUNDING).all():
+        return None
+    return basis if (np.abs(basis @ basis.T - np.eye(len(basis))) <= ROUNDING).all() else None
 
 
 def mean_angles(client: int, clients: Sequence[int], subspaces: Mapping[int, np.ndarray]) -> np.ndarray:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Objective, Orders, Train
-from polytempo.core.rows import Sums
+from polytempo.core.rows import Sums, sum_rows
 from polytempo.strategies.parts.graph import Graph
-from polytempo.strategies.parts.model_table import ModelTable, mixed
+from polytempo.strategies.parts.model_table import ModelTable
 from polytempo.strategies.parts.rounds import Rounds
 from polytempo.strategies.strategy import Setting, Strategy
 
@@ -30,6 +30,7 @@ class Collaboration(Strategy, ABC):
         """Updates so far, or rounds."""
         self.graph = Graph()
         super().begin(setting)
+        del self.model  # everybody has one of its own
 
     @abstractmethod
     def meet(
@@ -94,7 +95,7 @@ class CollaborationRounds(Collaboration, Rounds):
             sums = self.meet(update.client, update.weights, models, clients, None)
             row = self.weigh(place, sums, samples / samples.sum(), clients)
             self.graph.put(update.client, spread(row, clients, len(self.graph)))
-            self.personal.put(update.client, mixed(row, models))
+            self.personal.put(update.client, sum_rows(row, models))
 
 
 class NaiveCollaboration(Collaboration):
@@ -137,7 +138,7 @@ class NaiveCollaboration(Collaboration):
             sums = Sums(sums.values[heard], sums.row_squares[heard])
             row = self.weigh(clients.index(client), sums, row, clients)
         whole = spread(row, clients, len(self.graph))
-        return whole, mixed(whole, models)
+        return whole, sum_rows(whole, models)
 
 
 def spread(row: np.ndarray, clients: Sequence[int], size: int) -> np.ndarray:

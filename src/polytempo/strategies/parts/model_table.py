@@ -2,7 +2,6 @@
 
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,10 +60,3 @@ class ModelTable:
         made._rows = cast(Tensor, saved["matrix"])
         made._used = len(made._rows)
         return made
-
-
-def mixed(weights: np.ndarray, models: Tensor) -> Tensor:
-    """``sum_j w_j model_j`` over the rows of a matrix; those without weight are not touched."""
-    used = np.flatnonzero(weights)
-    chosen = models if len(used) == len(weights) else models[torch.from_numpy(used)]
-    return torch.from_numpy(weights[used].astype(np.float32)) @ chosen
