@@ -13,7 +13,8 @@ from hypothesis.extra.numpy import arrays
 
 from building import begun, simulator, update, vector
 from polytempo.core import rows
-from polytempo.core.orders import Send
+from polytempo.core.errors import UserError
+from polytempo.core.orders import Send, Work
 from polytempo.core.rows import Compare, Sums, meet_rows, sum_rows
 from polytempo.strategies import make_strategy
 from polytempo.strategies.fedsac import SUBSPACE, mean_angles
@@ -60,7 +61,9 @@ def test_rows_are_summed_by_their_weights(size):
 
 
 def test_many_rows_give_the_same_bits_on_any_number_of_threads(monkeypatch):
-    matrix, v = torch.randn(30, 3000), torch.randn(3000)
+    rng = torch.Generator().manual_seed(0)
+    matrix, v = torch.randn(30, 3000, generator=rng), torch.randn(3000, generator=rng)
+    monkeypatch.setattr(rows.os, "sched_getaffinity", lambda _: {0, 1, 2})
     found = []
     for worth_threads in (1, 2**30):
         monkeypatch.setattr(rows, "WORTH_THREADS", worth_threads)
@@ -69,6 +72,18 @@ def test_many_rows_give_the_same_bits_on_any_number_of_threads(monkeypatch):
         found.append([sums.values, sums.row_squares, moved.numpy(), sum_rows(sums.values, matrix).numpy()])
     for alone, together in zip(*found, strict=True):
         np.testing.assert_array_equal(alone, together)
+
+
+def test_vectors_and_shares_of_the_wrong_length_are_refused():
+    matrix = torch.zeros(3, 2)
+    for wrong in (
+        lambda: meet_rows(matrix, vector(1), Compare.PRODUCTS),
+        lambda: meet_rows(matrix, vector(1, 2), Compare.PRODUCTS, vector(1)),
+        lambda: meet_rows(matrix, vector(1, 2), Compare.PRODUCTS, None, np.zeros(2)),
+        lambda: sum_rows(np.zeros(2), matrix),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            wrong()
 
 
 def test_without_origin_products_are_those_of_the_rows():
@@ -154,14 +169,13 @@ def test_a_row_follows_from_likeness_and_sizes():
 @settings(deadline=None)
 def test_without_decay_a_buffer_is_the_normalised_mean_of_what_went_into_it(senders, weights):
     """The unrolled weights are those of Eq. 9, whatever the order and however often somebody sends."""
-    graph = Graph()
-    graph.reach(3)
-    row = weights / weights.sum()
-    graph.put(0, row)
+    pace = begun(make_strategy("pace", {}), vector(0.0), clients=4)
+    pace.graph.put(0, np.arange(4), weights / weights.sum())
+    row = pace.graph.weights[0].astype(float)
     unrolled = np.zeros(1 + len(senders))
     unrolled[0] = 1.0  # of phi_0, which is what client 0 handed in
     for number, sender in enumerate(senders, 1):
-        alpha = graph.shares(sender)[0]
+        alpha = pace._shares(sender)[0]
         unrolled *= 1 - alpha
         unrolled[number] = alpha
     taken = np.array([row[0], *(row[sender] for sender in senders)])
@@ -178,24 +192,94 @@ def test_a_buffer_moves_by_relevance_and_staleness():
     np.testing.assert_allclose([pace.model_for(client).item() for client in range(3)], [9.0, 4.0, 4.0], rtol=1e-6)
     pace.updated(update(1, 2, vector(3), vector(5), samples=1), 3.0)
     assert pace.model_for(1).item() == 5.0  # its own training takes the place of what was there
-    assert pace.graph.passed[1] == 0
+    assert pace.passed[1] == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_decay_the_buffer_of_an_estimated_row_is_the_mean_by_its_weights(seed):
+    rng = np.random.default_rng(seed)
+    pace = begun(make_strategy("pace", {"staleness": "constant", "gamma": 0.4}), torch.zeros(3), clients=4)
+    handed_in = {}
+    for number in range(30):
+        client = int(rng.integers(4)) if number else 0
+        trained = torch.from_numpy(rng.normal(size=3)).float()
+        pace.updated(update(client, pace.t, torch.zeros(3), trained, samples=client + 1), float(number))
+        handed_in = {0: [(client, trained)]} if client == 0 else {0: [*handed_in[0], (client, trained)]}
+        row = pace.graph.weights[0]
+        taken = np.array([row[sender] for sender, _ in handed_in[0]], float)
+        wanted = taken / taken.sum() @ torch.stack([model for _, model in handed_in[0]]).double().numpy()
+        np.testing.assert_allclose(pace.model_for(0), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_samples_decide_until_a_row_is_estimated():
     graph = Graph()
-    graph.reach(2)
+    for client in range(3):
+        graph.join(client)
     assert graph.p().tolist() == pytest.approx([1 / 3] * 3)
-    graph.handed_in(0, 30)
-    graph.handed_in(1, 10)
+    graph.samples[:2] = [30, 10]
     assert graph.p().tolist() == pytest.approx([0.5, 1 / 6, 1 / 3])  # client 2 is taken to have 20
-    assert graph.shares(0)[2] == pytest.approx(0.5 / (1 / 3 + 0.5))
+    assert graph.column(0).tolist() == pytest.approx([0.5] * 3)
+    assert graph.own().tolist() == pytest.approx([0.5, 1 / 6, 1 / 3])
+    graph.put(1, np.array([0, 1]), np.array([0.25, 0.75]))
+    assert graph.column(0).tolist() == pytest.approx([0.5, 0.25, 0.5])
+    assert graph.own()[1] == 0.75
 
 
 def test_a_row_without_any_weight_on_oneself_or_others_moves_nothing():
+    pace = begun(make_strategy("pace", {}), vector(0.0), clients=2)
+    pace.graph.put(1, np.arange(2), np.zeros(2))
+    assert pace._shares(0).tolist() == [0.0, 0.0]
+
+
+def test_numbers_of_clients_that_never_came_play_no_part():
     graph = Graph()
-    graph.reach(1)
-    graph.put(1, np.array([0.0, 0.0]))
-    assert graph.shares(0).tolist() == [0.0, 0.0]
+    for client in (5, 0, 9):
+        graph.join(client)
+    assert graph.clients().tolist() == [0, 5, 9]
+    assert graph.p()[[0, 5, 9]].tolist() == pytest.approx([1 / 3] * 3)
+    assert graph.p().sum() == pytest.approx(1)
+    pace = begun(make_strategy("pace", {"gamma": 0.0}), vector(0.0), clients=1)
+    pace.joined(50, 0.0)
+    pace.updated(update(0, 0, vector(0), vector(6)), 1.0)
+    np.testing.assert_allclose(pace.collaboration()[0, [0, 50]], 0.5)
+    assert pace.model_for(50).item() == 3.0
+    assert pace.model_for(20).item() == 0.0
+
+
+@pytest.mark.parametrize("name", ["pace", "fedamp", "pfedgraph-async"])
+def test_whoever_comes_late_begins_with_the_mean_of_what_others_know(name):
+    method = begun(make_strategy(name, {"proximal": 1.0} if name == "fedamp" else {}), vector(0.0), clients=2)
+    list(method.ready(0, 0.0) or ())
+    list(method.ready(1, 0.0) or ())
+    method.updated(update(0, 0, vector(0), vector(1), samples=1), 1.0)
+    method.updated(update(1, 0, vector(0), vector(1), samples=3), 1.0)
+    method.joined(2, 2.0)
+    assert method.model_for(2).item() == pytest.approx(1.0, abs=0.3)
+    before = method.model_for(0).item()
+    method.left(0, 3.0)
+    method.joined(0, 4.0)
+    assert method.model_for(0).item() == before  # who comes back finds its model
+
+
+@pytest.mark.parametrize("weights", ["pfedgraph", "fedamp", "fedsac"])
+@pytest.mark.parametrize("form", ["", "-async", "-pace"])
+def test_models_too_large_to_be_compared_do_not_spoil_those_of_others(weights, form):
+    name = "pace" if (weights, form) == ("pfedgraph", "-pace") else weights + form
+    method = begun(make_strategy(name, {}), torch.zeros(3), clients=3)
+    orders = [order for client in range(3) for order in method.ready(client, 0.0) or ()]
+    for order, scale in zip(orders, (1.0, 1e25, 2.0), strict=True):
+        method.updated(update(order.client, order.version, order.weights, scale * torch.ones(3)), 1.0)
+    for client in range(3):
+        list(method.ready(client, 2.0) or ())
+        assert torch.isfinite(method.model_for(client)).all()
+    rows = method.collaboration()
+    np.testing.assert_allclose(np.nansum(rows, axis=1), 1, rtol=1e-5)
+
+
+def test_a_diverged_client_of_fedsac_is_refused_and_the_run_goes_on():
+    sim = simulator(make_strategy("fedsac-async", {}), work=Work(steps=4, epochs=None, batch_size=4, lr=1e30))
+    with pytest.raises(UserError, match="Training diverges"):
+        sim.run()
 
 
 def test_a_client_is_handed_a_copy_that_no_later_update_changes():
@@ -283,7 +367,8 @@ def test_attention_falls_with_distance():
 
 def test_models_that_are_far_from_all_others_still_have_neighbours():
     method = begun(make_strategy("fedamp", {}), vector(0.0), clients=1)
-    row = method.weigh(0, Sums(np.array([0.0, 1e6, 1e6 + 10]), np.zeros(3)), np.full(3, 1 / 3), [0, 1, 2])
+    sums = Sums(np.array([0.0, 1e6, 1e6 + 10]), np.zeros(3))
+    row = method.weigh(0, sums, np.full(3, 1 / 3), np.arange(3))
     assert row.sum() == pytest.approx(1)
     assert row[1] > row[2] > 0
 
@@ -292,7 +377,7 @@ def test_complementary_features_weigh_beside_likeness():
     east, north = [[1.0, 0.0]], [[0.0, 1.0]]
     method = begun(make_strategy("fedsac", {"gamma": 0.0, "beta": 0.2}), vector(0.0), clients=3)
     method.subspaces = {0: np.array(east), 1: np.array(east), 2: np.array(north)}
-    row = method.weigh(0, Sums(np.ones(3), np.ones(3)), np.full(3, 1 / 3), [0, 1, 2])
+    row = method.weigh(0, Sums(np.ones(3), np.ones(3)), np.full(3, 1 / 3), np.arange(3))
     # c = (-1, -1, 0): p + beta/2 c is (1/3 - .1, 1/3 - .1, 1/3), plus .2/3.
     np.testing.assert_allclose(row, [0.3, 0.3, 0.4])
 

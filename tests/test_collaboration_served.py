@@ -61,7 +61,7 @@ def test_a_multicast_reaches_a_client_in_the_middle_of_training(tmp_path: Path) 
 
         task = sender.task(30)
         sender.push(task, nudge(task), samples=5, ready=False, timeout=30)
-        phi = [pace.buffers.copy(client) for client in range(3)]
+        phi = [pace.models.copy(client) for client in range(3)]
         assert pace.started.tolist() == [4, -1, 4]  # two models, one update old: 1 + 1 > 1
         for client in (trainer, waiting):
             client.pull(30)  # what was sent before this answer has arrived
@@ -70,7 +70,7 @@ def test_a_multicast_reaches_a_client_in_the_middle_of_training(tmp_path: Path) 
 
         assert not torch.equal(phi[0], order.weights)
         told = Assignment(order, local.x, local.y, local.train, 12, 1, seed, ((1, Send(0, phi[0], 4)),))
-        assert torch.equal(pace.buffers.view(0), local.learner.carry_out(told).weights)
+        assert torch.equal(pace.models.view(0), local.learner.carry_out(told).weights)
         assert [(done.version, done.steps) for done in trained] == [(4, 12)]
         assert (service.members[0].version, service.members[0].staleness) == (4, 0)
 
@@ -103,7 +103,7 @@ def test_a_killed_service_comes_back_to_its_buffers_graph_and_versions(tmp_path:
         again = served.after_crash(tmp_path / "crash")
         assert again.digest() == served.digest()
         before, after = served.host.service.strategy, again.host.service.strategy
-        assert torch.equal(before.buffers.matrix, after.buffers.matrix)
+        assert torch.equal(before.models.matrix, after.models.matrix)
         assert before.graph.weights.tolist() == after.graph.weights.tolist()
         assert before.started.tolist() == after.started.tolist()
 

@@ -68,7 +68,8 @@ NOT_AS_IN_THE_PAPER = (
 )
 NOTES = {
     "mnist": (
-        "MNIST with an mlp (784-100-10). Beside it stands the paper's EMNIST, which is not at hand here: a column of "
+        "MNIST with an mlp (784-100-10) and the learning rate of the paper's CNNs (the paper's mlp, for HARBox, has "
+        "0.001). Beside it stands the paper's EMNIST, which is not at hand here: a column of "
         "the same kind, not of the same data."
     ),
     "cifar10": "LeNet-5 (the paper: the CNN of pFedGraph, also within the multicast budget).",

@@ -2,7 +2,7 @@
 compared with each, and each may be moved towards it, in one pass over memory. And their weighted sum."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from functools import cache
@@ -14,8 +14,11 @@ from torch import Tensor
 
 from polytempo.core.compiled import compiled
 
-BLOCK = 2048
-"""So many numbers of a row are still in the first cache when they are moved after they were compared. Sums are in
+AT_ONCE = 4
+"""Rows that are read side by side: where one stream from memory waits for its next page, the others go on. And the
+vector is read once for all of them."""
+BLOCK = 1024
+"""So many numbers of these rows are still in the first cache when they are moved after they were compared. Sums are in
 single precision within a block and in double precision between blocks."""
 WORTH_THREADS = 2**21
 """Numbers from which on several threads are faster than one."""
@@ -40,39 +43,55 @@ class Sums(NamedTuple):
     row_squares: np.ndarray
     """For ``PRODUCTS``, else zeros."""
 
+    def of(self, rows: np.ndarray) -> "Sums":
+        """Those of some rows."""
+        return Sums(self.values[rows], self.row_squares[rows])
+
 
 def meet_rows(
     matrix: Tensor, vector: Tensor, compare: Compare, origin: Tensor | None = None, shares: np.ndarray | None = None
 ) -> Sums:
     """Compare a vector with the rows as they are, then ``r_j <- r_j + share_j (v - r_j)`` in place; without shares they
     stay. An open origin is zero. The result does not depend on the number of threads."""
-    rows = len(matrix)
+    rows, size = matrix.shape
+    _check("vector", vector.shape, (size,))
+    _check("origin", (size,) if origin is None else origin.shape, (size,))
+    _check("shares", (rows,) if shares is None else shares.shape, (rows,))
     sums = Sums(np.zeros(rows), np.zeros(rows))
-    numbers = vector.numpy()
-    centre = np.zeros(0, np.float32) if origin is None else origin.numpy()
-    from_centre = numbers if origin is None else numbers - centre
+    v = vector.numpy()
+    o = np.zeros_like(v) if origin is None else origin.numpy()
+    if compare == Compare.SQUARES:
+        o = v  # |r - v|^2 is the square of a row that is counted from v
     by = np.zeros(rows, np.float32) if shares is None else shares.astype(np.float32)
 
     def part(first: int, last: int) -> None:
-        _meet(
-            matrix.numpy()[first:last], numbers, from_centre, centre, by[first:last], int(compare),
-            sums.values[first:last], sums.row_squares[first:last],
-        )  # fmt: skip
+        of = slice(AT_ONCE * first, AT_ONCE * last)
+        _meet(matrix.numpy()[of], v, o, by[of], int(compare), sums.values[of], sums.row_squares[of])
 
-    _in_parts(part, rows, matrix.numel())
-    return sums
+    _in_parts(part, -(-rows // AT_ONCE), matrix.numel())
+    return Sums(sums.row_squares, np.zeros(rows)) if compare == Compare.SQUARES else sums
 
 
 def sum_rows(weights: np.ndarray, matrix: Tensor) -> Tensor:
     """``sum_j w_j r_j``; rows without weight are not touched."""
-    total = torch.zeros(matrix.shape[1])
+    rows, size = matrix.shape
+    _check("weights", weights.shape, (rows,))
+    total = torch.zeros(size)
     used = np.flatnonzero(weights)
+    more = -len(used) % AT_ONCE
+    which, by = np.pad(used, (0, more), "edge"), np.pad(weights[used].astype(np.float32), (0, more))
 
     def part(first: int, last: int) -> None:
-        _sum(weights[used].astype(np.float32), used, matrix.numpy()[:, first:last], total.numpy()[first:last])
+        _sum(by, which, matrix.numpy(), total.numpy(), first, last)
 
-    _in_parts(part, matrix.shape[1], len(used) * matrix.shape[1])
+    _in_parts(part, size, len(used) * size)
     return total
+
+
+def _check(name: str, shape: Sequence[int], expected: tuple[int, ...]) -> None:
+    """Compiled code does not look where it reads."""
+    if tuple(shape) != expected:
+        raise ValueError(f"{name} of shape {tuple(shape)}; expected {expected}")
 
 
 def _in_parts(part: Callable[[int, int], None], count: int, numbers: int) -> None:
@@ -90,43 +109,80 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "rows")
 
 
-@compiled(nogil=True, fastmath={"contract", "reassoc", "nsz"})
-def _meet(matrix, vector, from_origin, origin, shares, compare, values, row_squares):  # type: ignore[no-untyped-def]
+FAST = {"contract", "reassoc", "nsz"}
+ZERO = np.float32(0)
+NONE = (ZERO, ZERO, ZERO, ZERO), (ZERO, ZERO, ZERO, ZERO)
+
+
+@compiled(nogil=True, fastmath=FAST)
+def _meet(matrix, v, o, shares, compare, values, row_squares):  # type: ignore[no-untyped-def]
     rows, size = matrix.shape
-    for j in range(rows):
-        share = shares[j]
+    for first in range(0, rows, AT_ONCE):
+        # at the end the last row stands in for those that are missing
+        second, third, fourth = min(first + 1, rows - 1), min(first + 2, rows - 1), min(first + 3, rows - 1)
         for begin in range(0, size, BLOCK):
             end = min(size, begin + BLOCK)
-            row, toward = matrix[j, begin:end], vector[begin:end]
-            total, square = np.float32(0), np.float32(0)
-            if compare == 1 and len(origin) > 0:
-                here, there = origin[begin:end], from_origin[begin:end]
-                for k in range(len(row)):
-                    away = row[k] - here[k]
-                    total += away * there[k]
-                    square += away * away
-            elif compare == 1:
-                for k in range(len(row)):
-                    total += row[k] * toward[k]
-                    square += row[k] * row[k]
-            elif compare == 2:
-                for k in range(len(row)):
-                    total += (row[k] - toward[k]) * (row[k] - toward[k])
-            elif compare == 3:
-                for k in range(len(row)):
-                    total += abs(row[k] - toward[k])
-            values[j] += total
-            row_squares[j] += square
-            if share != 0:  # a loop of its own: one that both sums and writes would not become vector code
-                for k in range(len(row)):
-                    row[k] += share * (toward[k] - row[k])
+            a, b = matrix[first, begin:end], matrix[second, begin:end]
+            c, d = matrix[third, begin:end], matrix[fourth, begin:end]
+            toward = v[begin:end]
+            if compare == 3:
+                found = _absolutes(a, b, c, d, toward)
+            elif compare > 0:
+                found = _products(a, b, c, d, toward, o[begin:end])
+            else:
+                found = NONE
+            for i in range(min(AT_ONCE, rows - first)):
+                values[first + i] += found[0][i]
+                row_squares[first + i] += found[1][i]
+                if shares[first + i] != 0:
+                    _move(matrix[first + i, begin:end], toward, shares[first + i])
+
+
+@compiled(nogil=True, fastmath=FAST)
+def _products(a, b, c, d, v, o):  # type: ignore[no-untyped-def]
+    to_a = to_b = to_c = to_d = of_a = of_b = of_c = of_d = ZERO
+    for k in range(len(v)):
+        there = v[k] - o[k]
+        away = a[k] - o[k]
+        to_a += away * there
+        of_a += away * away
+        away = b[k] - o[k]
+        to_b += away * there
+        of_b += away * away
+        away = c[k] - o[k]
+        to_c += away * there
+        of_c += away * away
+        away = d[k] - o[k]
+        to_d += away * there
+        of_d += away * away
+    return (to_a, to_b, to_c, to_d), (of_a, of_b, of_c, of_d)
+
+
+@compiled(nogil=True, fastmath=FAST)
+def _absolutes(a, b, c, d, v):  # type: ignore[no-untyped-def]
+    to_a = to_b = to_c = to_d = ZERO
+    for k in range(len(v)):
+        to_a += abs(a[k] - v[k])
+        to_b += abs(b[k] - v[k])
+        to_c += abs(c[k] - v[k])
+        to_d += abs(d[k] - v[k])
+    return (to_a, to_b, to_c, to_d), NONE[1]
+
+
+@compiled(nogil=True, fastmath=FAST)
+def _move(row, v, share):  # type: ignore[no-untyped-def]
+    for k in range(len(row)):
+        row[k] += share * (v[k] - row[k])
 
 
 @compiled(nogil=True, fastmath={"contract"})
-def _sum(weights, used, matrix, total):  # type: ignore[no-untyped-def]
-    for begin in range(0, len(total), BLOCK):
-        into = total[begin : begin + BLOCK]
-        for j in range(len(used)):
-            row, weight = matrix[used[j], begin : begin + BLOCK], weights[j]
+def _sum(weights, used, matrix, total, first, last):  # type: ignore[no-untyped-def]
+    for begin in range(first, last, BLOCK):
+        end = min(last, begin + BLOCK)
+        into = total[begin:end]
+        for j in range(0, len(used), AT_ONCE):
+            a, b = matrix[used[j], begin:end], matrix[used[j + 1], begin:end]
+            c, d = matrix[used[j + 2], begin:end], matrix[used[j + 3], begin:end]
+            of_a, of_b, of_c, of_d = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
             for k in range(len(into)):
-                into[k] += weight * row[k]
+                into[k] += of_a * a[k] + of_b * b[k] + of_c * c[k] + of_d * d[k]

@@ -103,11 +103,12 @@ class Learner:
         )
         if heard.last is not None:
             start, version = heard.last.weights, heard.last.version
-        for name in order.questions:
+        # A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a temporary.
+        finite = bool(torch.isfinite(weights.sum()))
+        for name in order.questions if finite else ():
             y = a.y[torch.from_numpy(a.rows)]
             answers[name] = _plain(questions[name](Asked(self.scorer, a.x, y, a.rows, start, weights)))
-        # A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a temporary.
-        return Outcome(weights, start, version, heard.steps, chosen, answers, bool(torch.isfinite(weights.sum())))
+        return Outcome(weights, start, version, heard.steps, chosen, answers, finite)
 
     def _batches(self, a: Assignment) -> Batches:
         rng = stream(a.seed, "batches", a.order.client, a.count)

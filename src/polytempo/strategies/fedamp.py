@@ -4,8 +4,6 @@ form and PACE as a plug-in (Liu et al., PACE, sections V-A and V-C).
 Huang et al. let every client take part in every round. Where only some do, attention is over the members of the
 round. A client begins from the model that its objective holds it to."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from pydantic import Field
 from torch import Tensor
@@ -26,12 +24,10 @@ class AttentiveWeights(Collaboration):
     sigma: float = Field(10.0, gt=0, description="squared distance at which attention has fallen by e")
     proximal: float = Field(1.0, ge=0, description="lambda, of the local loss: + lambda/2 ||w - received model||^2")
 
-    def meet(
-        self, client: int, vector: Tensor, models: Tensor, clients: Sequence[int], shares: np.ndarray | None
-    ) -> Sums:
+    def meet(self, client: int, vector: Tensor, models: Tensor, clients: np.ndarray, shares: np.ndarray | None) -> Sums:
         return meet_rows(models, vector, Compare.SQUARES, None, shares)
 
-    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: Sequence[int]) -> np.ndarray:
+    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
         if len(clients) == 1:
             return np.ones(1)
         others = np.delete(np.arange(len(clients)), place)

@@ -17,7 +17,7 @@ from polytempo.strategies.pace import BufferedCollaboration
 from polytempo.strategies.parts.collaboration import CollaborationRounds, NaiveCollaboration
 from polytempo.strategies.parts.graph import project_simplex
 from polytempo.strategies.pfedgraph import GraphWeights, unlikeness
-from polytempo.strategies.strategy import Setting, parameters, strategy
+from polytempo.strategies.strategy import parameters, strategy
 
 SUBSPACE = "feature-subspace"
 ROUNDING = 1e-3
@@ -32,10 +32,10 @@ class ComplementaryWeights(GraphWeights):
 
     questions = (SUBSPACE,)
 
-    def begin(self, setting: Setting) -> None:
+    def setup(self) -> None:
+        super().setup()
         self.subspaces: dict[int, np.ndarray] = {}
         """Client -> directions x features, orthonormal rows, as it last answered."""
-        super().begin(setting)
 
     def hear(self, update: Update) -> None:
         super().hear(update)
@@ -43,8 +43,8 @@ class ComplementaryWeights(GraphWeights):
         if basis is not None:
             self.subspaces[update.client] = basis
 
-    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: Sequence[int]) -> np.ndarray:
-        complementarity = -np.cos(mean_angles(clients[place], clients, self.subspaces))
+    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
+        complementarity = -np.cos(mean_angles(int(clients[place]), clients.tolist(), self.subspaces))
         return project_simplex(
             p - (self.gamma * unlikeness(self.metric, place, sums) - self.beta * complementarity) / 2
         )

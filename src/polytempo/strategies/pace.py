@@ -8,15 +8,13 @@ import warnings
 
 import numpy as np
 from pydantic import Field
-from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Send, Train
 from polytempo.strategies.parts.collaboration import Collaboration
-from polytempo.strategies.parts.model_table import ModelTable
 from polytempo.strategies.parts.staleness import Polynomial, Staleness
 from polytempo.strategies.pfedgraph import GraphWeights
-from polytempo.strategies.strategy import Setting, parameters, strategy
+from polytempo.strategies.strategy import parameters, strategy
 
 NOT_IN_TRAINING = -1
 
@@ -32,11 +30,12 @@ class BufferedCollaboration(Collaboration):
     omega: float = Field(2500, ge=0, description="Omega, sum of squared staleness above which there is a multicast")
     budget: int = Field(1_297_000, ge=0, description="P, bytes of models in one multicast; 0: no multicasts")
 
-    def begin(self, setting: Setting) -> None:
-        self.buffers = ModelTable(setting.initial)
+    def setup(self) -> None:
+        super().setup()
+        self.passed = np.zeros(0)
+        """For each client j ``sum over pi_j of W_j.``: of those whose models went into phi_j since j handed in."""
         self.started = np.zeros(0, np.int64)
         """The version from which each client trains."""
-        super().begin(setting)
         if self.budget and not self.multicast_size():
             warnings.warn(
                 f"One model has {self._model_bytes():,} bytes, more than the multicast budget of {self.budget:,}, so "
@@ -52,11 +51,12 @@ class BufferedCollaboration(Collaboration):
         return 4 * self.setting.schema.size
 
     def joined(self, client: int, now: float) -> Orders:
-        self.buffers.reach(client)
-        self.started = np.pad(
-            self.started, (0, max(0, client + 1 - len(self.started))), constant_values=NOT_IN_TRAINING
-        )
-        return super().joined(client, now)
+        orders = super().joined(client, now)
+        more = len(self.graph) - len(self.started)
+        self.started = np.pad(self.started, (0, more), constant_values=NOT_IN_TRAINING)
+        self.started[client] = NOT_IN_TRAINING
+        self.passed = np.pad(self.passed, (0, more))
+        return orders
 
     def left(self, client: int, now: float) -> Orders:
         self.started[client] = NOT_IN_TRAINING
@@ -64,22 +64,28 @@ class BufferedCollaboration(Collaboration):
 
     def order_for(self, client: int, now: float) -> Train:
         self.started[client] = self.t
-        return self.order_from(client, self.buffers.copy(client))
-
-    def model_for(self, client: int) -> Tensor:
-        return self.buffers.view(client)
+        return super().order_for(client, now)
 
     def updated(self, update: Update, now: float) -> list[Send]:
         client, decay = update.client, self.staleness(self.tau(update))
         self.t += 1
         self.started[client] = NOT_IN_TRAINING
         self.hear(update)
-        self.buffers.put(client, update.weights)
-        clients = range(len(self.graph))
-        shares = self.graph.shares(client) * decay
-        sums = self.meet(client, update.weights, self.buffers.matrix, clients, shares)
-        self.graph.put(client, self.weigh(client, sums, self.graph.p(), clients))
+        self.models.put(client, update.weights)
+        self.passed[client] = 0
+        everyone, clients = np.arange(len(self.graph)), self.graph.clients()
+        sums = self.meet(client, update.weights, self.models.matrix, everyone, self._shares(client) * decay)
+        self.graph.put(client, clients, self.row(client, sums.of(clients), self.graph.p()[clients], clients))
         return self._multicast()
+
+    def _shares(self, client: int) -> np.ndarray:
+        """``alpha_ij = W_ji / (W_jj + sum over pi_j of W_j.)`` for every j, client i now being part of each pi_j (Eq. 6
+        and 10); 0 for i itself. Repeats count."""
+        taken = self.graph.column(client)
+        taken[client] = 0
+        self.passed += taken
+        total = self.graph.own() + self.passed
+        return np.divide(taken, total, out=np.zeros(len(total)), where=total > 0)
 
     def _multicast(self) -> list[Send]:
         """The stalest clients in training, as many as the budget allows; if the sum of their squared staleness exceeds
@@ -90,7 +96,7 @@ class BufferedCollaboration(Collaboration):
         if float((staleness[stalest] ** 2).sum()) <= self.omega:
             return []
         self.started[stalest] = self.t
-        return [Send(client, self.buffers.copy(client), self.t) for client in stalest.tolist()]
+        return [Send(client, self.models.copy(client), self.t) for client in stalest.tolist()]
 
 
 @strategy("pace")

@@ -4,7 +4,6 @@ asynchronous form (Liu et al., PACE, section V-A).
 Ye et al. compare what the clients' models have learnt since the common initial model and average over the members of
 a round; both are done here. Their solver of the quadratic programme is replaced by its closed form."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,7 +17,7 @@ from polytempo.core.rows import Compare, Sums, meet_rows
 from polytempo.strategies.parts.collaboration import Collaboration, CollaborationRounds, NaiveCollaboration
 from polytempo.strategies.parts.graph import project_simplex
 from polytempo.strategies.parts.model_table import ModelTable
-from polytempo.strategies.strategy import Setting, parameters, strategy
+from polytempo.strategies.strategy import parameters, strategy
 
 Metric = Literal["cosine", "inner", "l1", "l2"]
 SUMS = {"cosine": Compare.PRODUCTS, "inner": Compare.PRODUCTS, "l1": Compare.ABSOLUTES, "l2": Compare.SQUARES}
@@ -36,10 +35,10 @@ class GraphWeights(Collaboration):
     )
     cosine: float = Field(0.01, ge=0, description="lambda, of the local loss: + lambda (1 - cos(w, received model))")
 
-    def begin(self, setting: Setting) -> None:
-        self.deltas = ModelTable(torch.zeros_like(setting.initial))
+    def setup(self) -> None:
+        super().setup()
+        self.deltas = ModelTable(torch.zeros_like(self.setting.initial))
         """What everybody learnt in its last round; kept only where that is compared."""
-        super().begin(setting)
 
     def hear(self, update: Update) -> None:
         super().hear(update)
@@ -47,19 +46,17 @@ class GraphWeights(Collaboration):
             self.deltas.reach(update.client)
             self.deltas.put(update.client, update.delta)
 
-    def meet(
-        self, client: int, vector: Tensor, models: Tensor, clients: Sequence[int], shares: np.ndarray | None
-    ) -> Sums:
+    def meet(self, client: int, vector: Tensor, models: Tensor, clients: np.ndarray, shares: np.ndarray | None) -> Sums:
         compare = SUMS[self.metric]
         if self.compared != "delta":
             origin = self.setting.initial if self.compared == "initial" else None
             return meet_rows(models, vector, compare, origin, shares)
-        self.deltas.reach(max(clients))
+        self.deltas.reach(int(clients[-1]))
         if shares is not None:
             meet_rows(models, vector, Compare.NOTHING, None, shares)
-        return meet_rows(self.deltas.matrix[torch.tensor(clients)], self.deltas.view(client), compare)
+        return meet_rows(self.deltas.matrix, self.deltas.view(client), compare).of(clients)
 
-    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: Sequence[int]) -> np.ndarray:
+    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
         return project_simplex(p - self.gamma / 2 * unlikeness(self.metric, place, sums))
 
     def objective(self) -> Objective:

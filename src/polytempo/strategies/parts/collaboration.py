@@ -26,20 +26,22 @@ class Collaboration(Strategy, ABC):
     """What clients are asked for the weights."""
 
     def begin(self, setting: Setting) -> None:
-        self.t = 0
-        """Updates so far, or rounds."""
-        self.graph = Graph()
         super().begin(setting)
         del self.model  # everybody has one of its own
 
+    def setup(self) -> None:
+        self.t = 0
+        """Updates so far, or rounds."""
+        self.graph = Graph()
+        self.models = ModelTable(self.setting.initial)
+        """One per client; what it is differs between the servers below."""
+
     @abstractmethod
-    def meet(
-        self, client: int, vector: Tensor, models: Tensor, clients: Sequence[int], shares: np.ndarray | None
-    ) -> Sums:
+    def meet(self, client: int, vector: Tensor, models: Tensor, clients: np.ndarray, shares: np.ndarray | None) -> Sums:
         """Compare what a client handed in with the models of these clients, then move them by their shares."""
 
     @abstractmethod
-    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: Sequence[int]) -> np.ndarray:
+    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
         """The row W_i over these clients, of whom client i stands at this place; p are their shares of the data."""
 
     @abstractmethod
@@ -48,15 +50,35 @@ class Collaboration(Strategy, ABC):
 
     def hear(self, update: Update) -> None:
         """Keep what the weights need of an update."""
-        self.graph.handed_in(update.client, update.samples)
+        self.graph.samples[update.client] = update.samples
+
+    def row(self, client: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
+        """Who learns from whom, for one client. Models so large that they cannot be compared teach nobody: the client
+        then learns from itself only."""
+        place = int(np.searchsorted(clients, client))
+        with np.errstate(all="ignore"):
+            row = self.weigh(place, sums, p, clients)
+        return row if np.isfinite(row).all() else (clients == client).astype(float)
 
     def joined(self, client: int, now: float) -> Orders:
-        self.graph.reach(client)
+        """Whoever comes after others have handed in begins with the mean of their models, by samples."""
+        new = client >= len(self.graph) or not self.graph.joined[client]
+        self.graph.join(client)
+        self.models.reach(client)
+        heard = self.graph.heard()
+        if new and len(heard):
+            self.models.put(client, sum_rows(by_samples(self.graph, heard), self.models.matrix))
         return super().joined(client, now)
 
     def order_from(self, client: int, weights: Tensor) -> Train:
         """The usual work from this model, which nobody changes any more."""
         return Train(client, weights, self.t, self.setting.work, self.objective(), questions=self.questions)
+
+    def order_for(self, client: int, now: float) -> Train:
+        return self.order_from(client, self.models.copy(client))
+
+    def model_for(self, client: int) -> Tensor:
+        return self.models.view(client)
 
     def tau(self, update: Update) -> int:
         return self.t - update.version
@@ -71,78 +93,59 @@ class Collaboration(Strategy, ABC):
 class CollaborationRounds(Collaboration, Rounds):
     """In rounds: the members of one learn from each other, ``u_i = sum_j W_ij theta_j``; the others' models stay."""
 
-    def setup(self) -> None:
-        self.personal = ModelTable(self.setting.initial)
-
-    def joined(self, client: int, now: float) -> Orders:
-        self.personal.reach(client)
-        return super().joined(client, now)
-
-    def order_for(self, client: int, now: float) -> Train:
-        return self.order_from(client, self.personal.copy(client))
-
-    def model_for(self, client: int) -> Tensor:
-        return self.personal.view(client)
-
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         self.t += 1
         for update in updates:
             self.hear(update)
-        clients = [update.client for update in updates]
-        models = torch.stack([update.weights for update in updates])
+        clients = np.array([update.client for update in updates])
+        trained = torch.stack([update.weights for update in updates])
         samples = np.array([update.samples for update in updates], float)
-        for place, update in enumerate(updates):
-            sums = self.meet(update.client, update.weights, models, clients, None)
-            row = self.weigh(place, sums, samples / samples.sum(), clients)
-            self.graph.put(update.client, spread(row, clients, len(self.graph)))
-            self.personal.put(update.client, sum_rows(row, models))
+        for update in updates:
+            sums = self.meet(update.client, update.weights, trained, clients, None)
+            row = self.row(update.client, sums, samples / samples.sum(), clients)
+            self.graph.put(update.client, clients, row)
+            self.models.put(update.client, sum_rows(row, trained))
 
 
 class NaiveCollaboration(Collaboration):
     """Without rounds and without a thought of staleness: whoever's turn it is gets ``u_i = sum_j W_ij theta_j`` over
     the latest model of everyone who has handed in, by a row that is estimated from just these models."""
 
-    def setup(self) -> None:
-        self.latest = ModelTable(self.setting.initial)
-
-    def joined(self, client: int, now: float) -> Orders:
-        self.latest.reach(client)
-        return super().joined(client, now)
-
     def updated(self, update: Update, now: float) -> None:
         self.t += 1
         self.hear(update)
-        self.latest.put(update.client, update.weights)
+        self.models.put(update.client, update.weights)
 
     def order_for(self, client: int, now: float) -> Train:
-        row, model = self._personal(client)
-        if self._heard(client):
-            self.graph.put(client, row)
-        return self.order_from(client, model)
+        heard = self.graph.heard()
+        if client not in heard:
+            return self.order_from(client, self._mean(heard))
+        row = self._row(client, heard)
+        self.graph.put(client, heard, row)
+        return self.order_from(client, self._mixed(row, heard))
 
     def model_for(self, client: int) -> Tensor:
-        return self._personal(client)[1]
+        heard = self.graph.heard()
+        return self._mixed(self._row(client, heard), heard) if client in heard else self._mean(heard)
 
-    def _heard(self, client: int) -> bool:
-        return client < len(self.graph) and not np.isnan(self.graph.samples[client])
+    def _row(self, client: int, heard: np.ndarray) -> np.ndarray:
+        everyone = np.arange(len(self.models))
+        sums = self.meet(client, self.models.view(client), self.models.matrix, everyone, None)
+        samples = self.graph.samples[heard]
+        return self.row(client, sums.of(heard), samples / samples.sum(), heard)
 
-    def _personal(self, client: int) -> tuple[np.ndarray, Tensor]:
-        """A client's row and model now; until it has handed in, the mean of everybody's model by samples."""
-        heard = np.flatnonzero(~np.isnan(self.graph.samples))
-        if not len(heard):
-            return np.zeros(0), self.setting.initial
-        clients, models = heard.tolist(), self.latest.matrix
-        row = self.graph.samples[heard] / self.graph.samples[heard].sum()
-        if self._heard(client):
-            sums = self.meet(client, self.latest.view(client), models, range(len(models)), None)
-            sums = Sums(sums.values[heard], sums.row_squares[heard])
-            row = self.weigh(clients.index(client), sums, row, clients)
-        whole = spread(row, clients, len(self.graph))
-        return whole, sum_rows(whole, models)
+    def _mixed(self, row: np.ndarray, heard: np.ndarray) -> Tensor:
+        weights = np.zeros(len(self.models))
+        weights[heard] = row
+        return sum_rows(weights, self.models.matrix)
+
+    def _mean(self, heard: np.ndarray) -> Tensor:
+        """What a client gets that has not handed in."""
+        return sum_rows(by_samples(self.graph, heard), self.models.matrix) if len(heard) else self.setting.initial
 
 
-def spread(row: np.ndarray, clients: Sequence[int], size: int) -> np.ndarray:
-    """A row over some clients as one over all, 0 for the others."""
-    whole = np.zeros(size)
-    whole[clients] = row
-    return whole
+def by_samples(graph: Graph, heard: np.ndarray) -> np.ndarray:
+    """Weights of those who have handed in, by client number, in proportion to their samples."""
+    weights = np.zeros(len(graph))
+    weights[heard] = graph.samples[heard] / graph.samples[heard].sum()
+    return weights

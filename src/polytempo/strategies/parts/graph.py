@@ -1,8 +1,10 @@
 """The collaboration graph: how much each client's model takes from everybody else's (Liu et al., PACE, section III)."""
 
+from typing import cast
+
 import numpy as np
 
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.state import stateful
 
 
 def project_simplex(v: np.ndarray) -> np.ndarray:
@@ -15,55 +17,85 @@ def project_simplex(v: np.ndarray) -> np.ndarray:
 
 
 @stateful
-class Graph(Attributes):
-    """``W[i, j]``, the weight of client j in the model of client i, by client number. A row that was never estimated
-    counts as p, the shares of all data: ``p_j = n_j / n``."""
+class Graph:
+    """``W[i, j]``, the weight of client j in the model of client i, by client number, in single precision. A row that
+    was never estimated counts as p, the shares of all data: ``p_j = n_j / n``. A client that left stays: it may come
+    back, and others learn from what it knew."""
 
     def __init__(self) -> None:
-        self.weights = np.zeros((0, 0))
+        self._rows = np.zeros((0, 0), np.float32)
+        self.joined = np.zeros(0, bool)
         self.estimated = np.zeros(0, bool)
         self.samples = np.zeros(0)
         """NaN before a client first handed in: it is then taken to have as many as the others on average."""
-        self.passed = np.zeros(0)
-        """For each client j ``sum over pi_j of W_j.``: of those whose models have gone into j's since j handed in."""
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def reach(self, client: int) -> None:
-        """Have a row for this client, and for all of a lower number."""
+    @property
+    def weights(self) -> np.ndarray:
+        return self._rows[: len(self), : len(self)]
+
+    def join(self, client: int) -> None:
+        """Have a row for this client (and for all of a lower number, who may be yet to come)."""
         more = client + 1 - len(self)
+        if client >= len(self._rows):  # twice as many, so that all joins together cost no more than the last one
+            rows = np.zeros((max(client + 1, 2 * len(self._rows)),) * 2, np.float32)
+            rows[: len(self), : len(self)] = self.weights
+            self._rows = rows
         if more > 0:
-            self.weights = np.pad(self.weights, (0, more))
+            self.joined = np.pad(self.joined, (0, more))
             self.estimated = np.pad(self.estimated, (0, more))
             self.samples = np.pad(self.samples, (0, more), constant_values=np.nan)
-            self.passed = np.pad(self.passed, (0, more))
+        self.joined[client] = True
+
+    def clients(self) -> np.ndarray:
+        """The numbers of all who ever joined."""
+        return np.flatnonzero(self.joined)
+
+    def heard(self) -> np.ndarray:
+        """The numbers of those who have handed in."""
+        return np.flatnonzero(~np.isnan(self.samples))
 
     def p(self) -> np.ndarray:
-        known = self.samples[~np.isnan(self.samples)]
-        samples = np.where(np.isnan(self.samples), known.mean() if len(known) else 1.0, self.samples)
+        """By client number; 0 for who never joined."""
+        known = self.samples[self.heard()]
+        samples = np.where(np.isnan(self.samples), known.mean() if len(known) else 1.0, self.samples) * self.joined
         return samples / samples.sum()
 
-    def handed_in(self, client: int, samples: int) -> None:
-        """A client's own model takes the place of what others had put into it: ``pi_i <- ()``."""
-        self.samples[client] = samples
-        self.passed[client] = 0
-
-    def put(self, client: int, row: np.ndarray) -> None:
-        self.weights[client, : len(row)] = row
+    def put(self, client: int, clients: np.ndarray, row: np.ndarray) -> None:
+        """The row of a client over these clients; 0 for all others."""
+        self.weights[client] = 0
+        self.weights[client, clients] = row
         self.estimated[client] = True
 
-    def shares(self, client: int) -> np.ndarray:
-        """``alpha_ij = W_ji / (W_jj + sum over pi_j of W_j.)`` for every j, client i now being part of each pi_j (Eq. 6
-        and 10); 0 for i itself. Repeats count."""
-        p = self.p()
-        column = np.where(self.estimated, self.weights[:, client], p[client])
-        column[client] = 0
-        own = np.where(self.estimated, self.weights.diagonal(), p)
-        self.passed += column
-        total = own + self.passed
-        return np.divide(column, total, out=np.zeros(len(self)), where=total > 0)
+    def column(self, client: int) -> np.ndarray:
+        """``W_ji`` for every j: what everybody takes from client i."""
+        return np.where(self.estimated, self.weights[:, client], self.p()[client] * self.joined)
+
+    def own(self) -> np.ndarray:
+        """``W_jj`` for every j."""
+        return np.where(self.estimated, self.weights.diagonal(), self.p())
 
     def by_client(self) -> np.ndarray:
         """The weights, NaN in rows that were never estimated."""
-        return np.where(self.estimated[:, None], self.weights, np.nan)
+        found = self.weights.copy()
+        found[~self.estimated] = np.nan
+        return found
+
+    def save_state(self) -> dict[str, object]:
+        return {
+            "weights": self.weights,
+            "joined": self.joined,
+            "estimated": self.estimated,
+            "samples": self.samples,
+        }
+
+    @classmethod
+    def load_state(cls, saved: dict[str, object]) -> "Graph":
+        made = cls()
+        made._rows = cast(np.ndarray, saved["weights"])
+        made.joined = cast(np.ndarray, saved["joined"])
+        made.estimated = cast(np.ndarray, saved["estimated"])
+        made.samples = cast(np.ndarray, saved["samples"])
+        return made
