@@ -182,7 +182,7 @@ def _bench(
     return Bench(f"pace-{name}", f"PACE, {title}", SET_UP, tables, QUICK, quick_tables=2, overview=SERVED)
 
 
-FEW = ["mnist-dir", "mnist-labels", "mnist-dir-scarce", "cifar10-dir", "ag-news"]
+FEW = ["mnist-dir", "mnist-labels", "mnist-dir-scarce", "cifar10-dir", "cifar10-dir-scarce", "ag-news"]
 
 for bench in (
     _bench("table2", "Table II", METHODS, TABLE2, list(WORLDS)),
