@@ -66,8 +66,9 @@ SET_UP = (
     "the paper."
 )
 NOT_AS_IN_THE_PAPER = (
-    "Not as in the paper: FedBuff's server learning rate is 1 (with the paper's 10, which multiplies the mean delta, it "
-    "does not learn: 13 % on MNIST), FedAsync's mixing share, which the paper does not name, 0.6, and CA2FL, of which it shows nothing, has K = 10."
+    "Not as in the paper: FedBuff's server learning rate is 1 (with the paper's 10, which multiplies the mean delta, "
+    "it does not learn: 13 % on MNIST), FedAsync's mixing share, which the paper does not name, 0.6, and CA2FL, of "
+    "which it shows nothing, has K = 10."
 )
 NOTES = {
     "mnist": (
@@ -82,7 +83,10 @@ NOTES = {
 
 
 def _notes(name: str) -> str:
-    scarce = " Scarce: a tenth of each client's samples is for training (60 on average), nine tenths are for its test."
+    scarce = (
+        " Scarce: a tenth of each client's samples is for training (60 on average), nine tenths are for its test; the "
+        "paper's figures are with all of them."
+    )
     data = next(data for data in NOTES if name.startswith(data))
     return f"{NOT_AS_IN_THE_PAPER} {NOTES[data]}{scarce if name.endswith('scarce') else ''}"
 
@@ -162,7 +166,7 @@ FIGURES = (
 def _table(name: str, rows: Mapping[str, Mapping[str, Any]], published: Mapping[str, Column]) -> Table:
     """Standalone and these rows in one world, the paper's figures beside them."""
     title, settings = WORLDS[name]
-    column = published.get(name, {})
+    column = published.get(name.removesuffix("-scarce"), {})
     cases = {ALONE: METHODS[ALONE], **rows}
     return Table(
         name,
