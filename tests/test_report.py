@@ -180,6 +180,14 @@ def test_a_missing_directory_and_a_cut_line_are_errors(tmp_path: Path) -> None:
         Run.load(directory)
 
 
+def test_a_reconstructed_method_is_called_so(monkeypatch):
+    monkeypatch.setitem(SHAPES, "asafl", (0.8, 300))
+    runs = [synthetic_run("asafl", parameters={"mixing": mixing}) for mixing in (0.01, 0.6)]
+    assert [method.label for method in methods_of(runs[:1])] == ["asafl (reconstructed)"]
+    labels = ["asafl (reconstructed, mixing 0.01)", "asafl (reconstructed, mixing 0.6)"]
+    assert [method.label for method in methods_of(runs)] == labels
+
+
 def test_plot_saves_a_file_and_refuses_an_unknown_ending(tmp_path: Path) -> None:
     run = synthetic_run()
     assert len(run.plot(tmp_path / "plot.svg").axes) == 4

@@ -11,6 +11,7 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
+from polytempo.strategies.strategy import strategies
 
 ALONE = "standalone"
 
@@ -161,8 +162,10 @@ def share_better_off(run: Run, alone: Run) -> float | None:
 
 def _label(strategy: str, values: dict[str, str], same_strategy: list[dict[str, str]]) -> str:
     keys = differing(same_strategy)
-    told_apart = ", ".join(f"{plain_name(key)} {values.get(key) or 'none'}" for key in keys)
-    return f"{strategy} ({told_apart})" if told_apart else strategy
+    notes = [f"{plain_name(key)} {values.get(key) or 'none'}" for key in keys]
+    if strategy in strategies and strategies[strategy].reconstructed:
+        notes.insert(0, "reconstructed")
+    return f"{strategy} ({', '.join(notes)})" if notes else strategy
 
 
 def _alone_beside(run: Run, runs: Sequence[Run]) -> Run | None:

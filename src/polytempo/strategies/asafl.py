@@ -19,6 +19,8 @@ class ASAFL(Strategy):
     """Reconstructed: mix each update into the global model, less the farther away it is:
     ``w <- lerp(w, w_i, eta_s / (1 + ||w_i - w||))``."""
 
+    reconstructed = True
+
     mixing: float = Field(0.01, gt=0, le=1, description="eta_s, the share of an update that is no distance away")
 
     def updated(self, update: Update, now: float) -> None:

@@ -61,6 +61,8 @@ class ICFL(RisingThreshold, Rounds):
     """Reconstructed: FedAvg in every cluster, which splits in two when the mean cosine of its members' models is below
     a rising threshold alpha*(t). Only a cluster whose members all took part in a round can."""
 
+    reconstructed = True
+
     def setup(self) -> None:
         self.handed_in: dict[int, Tensor] = {}
         """The models of the last round."""
@@ -90,6 +92,7 @@ class ICFLAsync(RisingThreshold, LatestClustered):
     """Reconstructed: ICFL without rounds, ``g_k <- lerp(g_k, w_i, alpha s(tau_i))``, and its criterion over the most
     recent model of each member."""
 
+    reconstructed = True
     rate: float = Field(0.0001, ge=0, description="of time, for each update")
 
     def compared(self, update: Update) -> Tensor:

@@ -45,6 +45,8 @@ class Strategy:
 
     travels: ClassVar[bool] = True
     """Do models travel between server and clients? If not, they cost no bytes and no network time."""
+    reconstructed: ClassVar[bool] = False
+    """Is the method known only from how other papers describe it? Tables say so."""
 
     model: Branch
     setting: Setting
