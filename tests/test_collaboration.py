@@ -21,6 +21,7 @@ from polytempo.strategies.fedsac import SUBSPACE, mean_angles
 from polytempo.strategies.parts.graph import Graph, project_simplex
 from polytempo.strategies.parts.participation import Quota
 from polytempo.strategies.pfedgraph import unlikeness
+from polytempo.strategies.served import served_models
 
 finite = st.floats(-3, 3, allow_subnormal=False)
 vectors = st.integers(1, 8).flatmap(lambda n: arrays(float, n, elements=finite))
@@ -447,3 +448,12 @@ def test_what_is_compared_is_a_choice():
     for compared, cosine in (("weights", 1 / np.sqrt(101)), ("initial", 15 / np.sqrt(225 * 5))):
         half = 0.25 * (1 - cosine) / 2
         np.testing.assert_allclose(rows[compared], [0.5 + half, 0.5 - half], atol=1e-6)
+
+
+def test_the_graph_is_written_with_the_served_models():
+    method = begun(make_strategy("pace", {}), vector(0.0), clients=2)
+    method.updated(update(0, 0, vector(0), vector(6)), 1.0)
+    written = served_models(method, [0, 1])
+    np.testing.assert_array_equal(written["collaboration"], method.collaboration())
+    assert torch.isnan(written["collaboration"][1]).all()
+    assert "collaboration" not in served_models(begun(make_strategy("fedasync", {}), vector(0.0)), [0])

@@ -10,7 +10,7 @@ from polytempo.strategies.strategy import Strategy
 
 def served_models(strategy: Strategy, clients: Sequence[int]) -> dict[str, Tensor]:
     """Every distinct model that these clients would be served now, its tensors named ``NUMBER.NAME``; ``clients``, and
-    ``client_model``: which number each of them gets."""
+    ``client_model``: which number each of them gets; ``collaboration``: who learns from whom, where there is a graph."""
     served = [strategy.model_for(client) for client in clients]
     distinct = {id(weights): weights for weights in served}
     numbers = {key: number for number, key in enumerate(distinct)}
@@ -20,4 +20,5 @@ def served_models(strategy: Strategy, clients: Sequence[int]) -> dict[str, Tenso
         for name, tensor in strategy.setting.schema.views(weights).items()
     }
     whose = {"clients": torch.tensor(list(clients)), "client_model": torch.tensor([numbers[id(w)] for w in served])}
-    return tensors | whose
+    graph = strategy.collaboration()
+    return tensors | whose | ({} if graph is None else {"collaboration": torch.from_numpy(graph)})
