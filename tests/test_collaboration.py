@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from building import begun, simulator, update, vector
 from polytempo.core import rows
-from polytempo.core.errors import UserError
+from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.orders import Send, Work
 from polytempo.core.rows import Compare, Sums, meet_rows, sum_rows
 from polytempo.strategies import make_strategy
@@ -457,3 +457,29 @@ def test_the_graph_is_written_with_the_served_models():
     np.testing.assert_array_equal(written["collaboration"], method.collaboration())
     assert torch.isnan(written["collaboration"][1]).all()
     assert "collaboration" not in served_models(begun(make_strategy("fedasync", {}), vector(0.0)), [0])
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (np.array([1.0, 1.0]), "a row that sums to 2; expected 2 weights"),
+        (
+            np.array([1.5, -0.5]),
+            "a row that sums to 1; expected 2 weights, one for each of the clients named, none neg",
+        ),
+        (np.array([np.nan, 1.0]), "a row that sums to nan"),
+        (np.array([1.0]), "the shape \\(1,\\)"),
+    ],
+)
+@pytest.mark.parametrize("name", ["pace", "fedamp", "pfedgraph-async"])
+def test_a_row_that_is_none_is_refused_with_its_method_and_client(name, row, words, monkeypatch):
+    method = begun(make_strategy(name, {}), vector(0.0), clients=2)
+    monkeypatch.setattr(type(method), "weigh", lambda *_: row)
+
+    def hand_in_and_ask_again():
+        for order in [order for client in range(2) for order in method.ready(client, 0.0) or ()]:
+            method.updated(update(order.client, 0, order.weights, vector(1.0)), 1.0)
+        list(method.ready(0, 2.0) or ())
+
+    with pytest.raises(StrategyError, match=f"{type(method).__name__}.weigh gave client 0 {words}"):
+        hand_in_and_ask_again()

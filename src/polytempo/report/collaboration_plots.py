@@ -113,15 +113,14 @@ def _high(matrices: Sequence[np.ndarray]) -> float:
 
 def _panels(graphs: Sequence[Graph], handles: Sequence[Artist], right: float) -> tuple[Figure, list[Axes]]:
     """Square axes, each over its time, with room above for a legend and on the right for scales."""
-    abreast = min(len(graphs), ABREAST)
-    side = min((2 * WIDTH - LEFT - right) / abreast - GAP, 3.8)
-    lines = -(-len(graphs) // abreast)
+    side = (2 * WIDTH - LEFT - right) / ABREAST - GAP
+    lines = -(-len(graphs) // ABREAST)
     width = 2 * WIDTH
     height = legend_height(handles, width) + lines * (side + BELOW)
     figure = Figure(figsize=(width, height))
     panels = []
     for place, graph in enumerate(graphs):
-        line, column = divmod(place, abreast)
+        line, column = divmod(place, ABREAST)
         corner = LEFT + column * (side + GAP), BELOW + (lines - 1 - line) * (side + BELOW)
         axes = styled(figure.add_axes((corner[0] / width, corner[1] / height, side / width, side / height)))
         axes.grid(visible=False)

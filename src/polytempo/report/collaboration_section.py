@@ -82,6 +82,11 @@ def _heat_caption(run: Run) -> str:
         "Who learns from whom: a row is one client’s model, its columns the weights of the others in it. Clients stand "
         f"{order}; the order is the same in all panels. What a client keeps of its own is in the column beside them."
     )
+    if run.strategy == "pace" or str(run.strategy).endswith("-pace"):
+        caption += (
+            " These are the weights that a row asks for; of stale updates less arrives, by the staleness function, "
+            "and nothing of clients that have not handed in."
+        )
     if square_size(run.clients()) > 1:
         size = square_size(run.clients())
         caption += f" Every dot is a mean over {size} x {size} clients."

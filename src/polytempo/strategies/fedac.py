@@ -21,9 +21,9 @@ EPSILON = 1e-8
 
 @strategy("fedac")
 class FedAC(Strategy):
-    """Gather deltas, each weighted by how well it agrees with what the server did since it started,
-    ``D = sum_i r_i delta_i`` with ``r_i ~ max(cos(w - w_start, delta_i), .1)`` that sum to 1, then look ahead along the
-    momentum: ``m <- b1 m + (1 - b1) D``, ``v <- b2 v + (1 - b2) D^2``,
+    """Server momentum that looks ahead, and control variates. Gather deltas, each weighted by how well it agrees with
+    what the server did since it started, ``D = sum_i r_i delta_i`` with ``r_i ~ max(cos(w - w_start, delta_i), .1)``
+    that sum to 1, then look ahead along the momentum: ``m <- b1 m + (1 - b1) D``, ``v <- b2 v + (1 - b2) D^2``,
     ``w <- w + eta (b1 m + (1 - b1) D) / (sqrt v + eps)``. Float buffers (batch norm's statistics) just move by D.
 
     Clients add ``C - C_i`` to every gradient. C_i is the mean gradient on client i's last way and C the mean of all

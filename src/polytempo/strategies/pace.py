@@ -27,8 +27,12 @@ class BufferedCollaboration(Collaboration):
     become too stale, a multicast."""
 
     staleness: Staleness = Field(Polynomial(1.5), description="s(tau): constant, polynomial:A or hinge:A:B")
-    omega: float = Field(2500, ge=0, description="Omega, sum of squared staleness above which there is a multicast")
-    budget: int = Field(1_297_000, ge=0, description="P, bytes of models in one multicast; 0: no multicasts")
+    omega: float = Field(
+        2500, ge=0, description="Omega, sum of squared staleness of those in training that causes a multicast"
+    )
+    budget: int = Field(
+        1_297_000, ge=0, description="P, bytes that one multicast may have (10 MHz for 300 ms); 0: no multicasts"
+    )
 
     def setup(self) -> None:
         super().setup()

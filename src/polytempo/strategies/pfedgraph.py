@@ -29,9 +29,9 @@ class GraphWeights(Collaboration):
     ``p - gamma/2 s_i``; s_ij is how unlike the models of clients i and j are."""
 
     gamma: float = Field(1.5, ge=0, description="how much likeness counts beside the sizes of the data")
-    metric: Metric = Field("cosine", description="of likeness; the others are divided by their mean over the row")
+    metric: Metric = Field("cosine", description="how likeness is measured: cosine, inner (product), l1 or l2")
     compared: Literal["initial", "weights", "delta"] = Field(
-        "initial", description="difference to the initial model, raw weights, or the last round's difference"
+        "initial", description="of what: initial (the difference to the initial model), weights (raw) or delta (last)"
     )
     cosine: float = Field(0.01, ge=0, description="lambda, of the local loss: + lambda (1 - cos(w, received model))")
 

@@ -10,7 +10,8 @@ from polytempo.strategies.strategy import Strategy
 
 def served_models(strategy: Strategy, clients: Sequence[int]) -> dict[str, Tensor]:
     """Every distinct model that these clients would be served now, its tensors named ``NUMBER.NAME``; ``clients``, and
-    ``client_model``: which number each of them gets; ``collaboration``: who learns from whom, where there is a graph."""
+    ``client_model``: which number each of them gets; and ``collaboration``, where there is a graph: who learns from
+    whom."""
     served = [strategy.model_for(client) for client in clients]
     distinct = {id(weights): weights for weights in served}
     numbers = {key: number for number, key in enumerate(distinct)}

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
 from polytempo.core.orders import Objective, Orders, Train
 from polytempo.core.rows import Sums, sum_rows
@@ -53,12 +54,18 @@ class Collaboration(Strategy, ABC):
         self.graph.samples[update.client] = update.samples
 
     def row(self, client: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
-        """Who learns from whom, for one client. Models so large that they cannot be compared teach nobody: the client
-        then learns from itself only."""
-        place = int(np.searchsorted(clients, client))
-        with np.errstate(all="ignore"):
-            row = self.weigh(place, sums, p, clients)
-        return row if np.isfinite(row).all() else (clients == client).astype(float)
+        """Who learns from whom, for one client: what ``weigh`` says, checked. Where some model is so large that it
+        cannot be compared, the client learns from itself only."""
+        if not (np.isfinite(sums.values).all() and np.isfinite(sums.row_squares).all()):
+            return (clients == client).astype(float)
+        row = np.asarray(self.weigh(int(np.searchsorted(clients, client)), sums, p, clients), float)
+        if row.shape != clients.shape or not (row >= 0).all() or abs(row.sum() - 1) > 1e-6:
+            said = f"a row that sums to {row.sum():g}" if row.shape == clients.shape else f"the shape {row.shape}"
+            raise StrategyError(
+                f"{type(self).__name__}.weigh gave client {client} {said}; expected {len(clients)} weights, one for "
+                "each of the clients named, none negative, that sum to 1"
+            )
+        return row
 
     def joined(self, client: int, now: float) -> Orders:
         """Whoever comes after others have handed in begins with the mean of their models, by samples."""
