@@ -46,7 +46,7 @@ QUICK = {
     "data": "digits",
     "model": "mlp",
     "clients": 20,
-    "participation": "all",
+    "participation": "k:10",
     "batch_size": 16,
     "updates": 400,
     "eval_every": 100,
