@@ -97,6 +97,13 @@ def half_a_multicast(served: Hosted) -> None:
     assert served.host.service.members[0].staleness == 0
 
 
+def test_a_multicast_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with hosted(tmp_path, "test_collaboration_served:Restless") as served, caplog.at_level("INFO"):
+        half_a_multicast(served)
+    (told,) = [record.fields for record in caplog.records if record.getMessage() == "refresh"]  # type: ignore[attr-defined]
+    assert told == {"clients": [0, 1]}
+
+
 def test_a_killed_service_comes_back_to_its_buffers_graph_and_versions(tmp_path: Path) -> None:
     with hosted(tmp_path, "test_collaboration_served:Restless") as served:
         half_a_multicast(served)

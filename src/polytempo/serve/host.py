@@ -320,6 +320,9 @@ class Host:
     ) -> bool:
         """Send orders to those whom they are for; the first of the wanted kind for whoever asked is the answer."""
         answered = False
+        refreshed = [sent.order.client for sent in orders if isinstance(sent.order, Send) and sent.task]
+        if refreshed:
+            log("refresh", clients=refreshed)
         for sent in orders:
             session = self.sessions.get(sent.order.client)
             if session is None:
