@@ -275,6 +275,9 @@ def test_models_too_large_to_be_compared_do_not_spoil_those_of_others(weights, f
         assert torch.isfinite(method.model_for(client)).all()
     rows = method.collaboration()
     np.testing.assert_allclose(np.nansum(rows, axis=1), 1, rtol=1e-5)
+    assert rows[1].tolist() == [0, 1, 0]
+    assert rows[2][1] == 0
+    assert rows[2][0] > 0  # those whose models can be compared go on learning from each other
 
 
 def test_a_diverged_client_of_fedsac_is_refused_and_the_run_goes_on():

@@ -44,7 +44,7 @@ class Sums(NamedTuple):
     """For ``PRODUCTS``, else zeros."""
 
     def of(self, rows: np.ndarray) -> "Sums":
-        """Those of some rows."""
+        """Those of some rows, by number or as a mask."""
         return Sums(self.values[rows], self.row_squares[rows])
 
 

@@ -54,11 +54,18 @@ class Collaboration(Strategy, ABC):
         self.graph.samples[update.client] = update.samples
 
     def row(self, client: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
-        """Who learns from whom, for one client: what ``weigh`` says, checked. Where some model is so large that it
-        cannot be compared, the client learns from itself only."""
-        if not (np.isfinite(sums.values).all() and np.isfinite(sums.row_squares).all()):
+        """Who learns from whom, for one client: what ``weigh`` says, checked. Models so large that they cannot be
+        compared teach nobody but their own client."""
+        comparable = np.isfinite(sums.values) & np.isfinite(sums.row_squares)
+        if not comparable[clients == client].all():
             return (clients == client).astype(float)
-        row = np.asarray(self.weigh(int(np.searchsorted(clients, client)), sums, p, clients), float)
+        row = np.zeros(len(clients))
+        row[comparable] = self._checked_row(client, sums.of(comparable), p[comparable], clients[comparable])
+        return row
+
+    def _checked_row(self, client: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
+        place = int(np.searchsorted(clients, client))
+        row = np.asarray(self.weigh(place, sums, p / p.sum(), clients), float)
         if row.shape != clients.shape or not (row >= 0).all() or abs(row.sum() - 1) > 1e-6:
             said = f"a row that sums to {row.sum():g}" if row.shape == clients.shape else f"the shape {row.shape}"
             raise StrategyError(
