@@ -80,13 +80,9 @@ def _heat_caption(run: Run) -> str:
     )
     caption = (
         "Who learns from whom: a row is one client’s model, its columns the weights of the others in it. Clients stand "
-        f"{order}; the order is the same in all panels. What a client keeps of its own is in the column beside them."
+        f"{order}; the order is the same in all panels. What a client keeps of its own is in the column beside them. "
+        "These are the weights that a row asks for; where stale updates count less, less arrives."
     )
-    if run.strategy == "pace" or str(run.strategy).endswith("-pace"):
-        caption += (
-            " These are the weights that a row asks for; of stale updates less arrives, by the staleness function, "
-            "and nothing of clients that have not handed in."
-        )
     if square_size(run.clients()) > 1:
         size = square_size(run.clients())
         caption += f" Every dot is a mean over {size} x {size} clients."
