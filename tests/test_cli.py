@@ -18,6 +18,9 @@ FIGURES = [
     "accuracy_std",
     "accuracy_slowest_fifth",
     "accuracy_fastest_fifth",
+    "accuracy_slowest_device",
+    "accuracy_fastest_device",
+    "accuracy_per_device",
     "virtual_time",
     "time_to_target",
     "updates",
@@ -27,12 +30,20 @@ FIGURES = [
     "overhead_seconds",
     "bytes_up",
     "bytes_down",
+    "uploads",
+    "downloads",
+    "uploads_per_minute",
+    "downloads_per_minute",
+    "peak_up",
+    "peak_down",
     "downloads_ratio",
     "multicasts",
     "refreshes",
     "mean_staleness",
     "idle_share",
     "clusters",
+    "expansions",
+    "merges",
     "purity",
     "ari",
     "digest",
@@ -123,7 +134,9 @@ def test_compare_overlays_strategies_and_says_who_is_better_off_than_alone(polyt
     assert (tmp_path / "again.html").exists()
 
 
-@pytest.mark.parametrize("what", ["strategies", "data", "models", "partitions", "devices", "questions", "benches"])
+@pytest.mark.parametrize(
+    "what", ["strategies", "data", "models", "partitions", "devices", "device-types", "questions", "benches"]
+)
 def test_everything_can_be_listed(polytempo, what):
     code, out, _ = polytempo("list", what)
     assert code == 0

@@ -144,8 +144,8 @@ def test_the_graph_at_a_time_is_that_of_the_last_evaluation_by_then(tmp_path):
 def test_one_model_per_order_is_a_ratio_of_one(method, ratio):
     sim = simulator(method(), 4, "exponential")
     sim.run()
-    assert sim.downloads_ratio() == ratio
-    assert sim.multicasts == 0
+    assert sim.traffic.downloads_ratio() == ratio
+    assert sim.traffic.multicasts == 0
 
 
 @parameters
@@ -168,8 +168,8 @@ def test_refreshes_are_downloads_beyond_one_per_order(tmp_path):
     sim = simulator(OneRefresh(), 3, str(devices), Stop(updates=7))
     sim.run()
     orders = sum(sim._orders)
-    assert sim.downloads_ratio() == (orders + 2) / orders
-    assert sim.multicasts == 1
+    assert sim.traffic.downloads_ratio() == (orders + 2) / orders
+    assert sim.traffic.multicasts == 1
     refreshes = [mark for mark in sim.history.marks if mark["kind"] == "refresh"]
     assert [mark["client"] for mark in refreshes] == [1, 2]
     assert {mark["ordered"] for mark in refreshes} == {sim.history.updates[0]["time"]}
@@ -346,14 +346,17 @@ def test_a_multicast_is_one_line_through_its_refreshes():
     line = axes.lines[0].get_xydata()
     assert line[:3].tolist() == [[30.5, 0], [30.5, 1], [31.0, 3]]  # rows: the slowest client, 3, is on top
     assert np.isnan(line[3:]).all()
-    assert {"one multicast", "refresh of a client in training"} <= {text.get_text() for text in axes.get_legend().texts}
+    keys = {"sent together (broadcast or multicast)", "refresh of a client in training"}
+    assert keys <= {text.get_text() for text in axes.get_legend().texts}
 
 
 def test_the_page_counts_multicasts():
     html = page([timeline_run([refresh(30.0, 0, 30.0)], multicasts=12, refreshes=37)], "multicasts")
-    assert "12 multicasts reached 37 clients in training" in html
-    assert "one multicast" not in html.split("timeline0-", 1)[1].split("</svg>")[0]  # a single refresh needs no line
-    assert "multicasts reached" not in page([timeline_run([], multicasts=0, refreshes=0)], "none")
+    assert "multicasts in the whole run: 12; refreshes: 37" in html
+    timeline_svg = html.split("timeline0-", 1)[1].split("</svg>")[0]
+    assert "refresh of a client in training" in timeline_svg
+    assert "sent together" not in timeline_svg  # a single refresh needs no line
+    assert "multicast" not in page([timeline_run([], multicasts=0, refreshes=0)], "none")
 
 
 def test_the_table_shows_downloads_only_where_somebody_downloads_more():

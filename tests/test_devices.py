@@ -121,7 +121,7 @@ def test_the_example_of_the_documentation_is_a_valid_file(tmp_path: Path) -> Non
     page = (Path(__file__).parent.parent / "docs" / "devices.md").read_text()
     example = page.split("```toml\n")[1].split("```")[0]
     devices = from_toml(tmp_path, example, clients=100)
-    assert sorted(set(devices.seconds_per_step)) == [0.1, 0.25, 1.0]
+    assert sorted(set(devices.seconds_per_step)) == [0.5 * 236 / 1410, 0.1, 0.25, 1.0]
     assert devices.down_seconds(0, 0) > 0
     assert devices.joins_at(0) == 50.0
     assert len(devices.speed_changes) == 2

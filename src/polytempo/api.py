@@ -48,6 +48,9 @@ def simulate_experiment(
         done.splits,
         done.similarity,
         history.graphs,
+        regroupings=done.regroupings,
+        sketch_log=history.sketches,
+        traffic_log=history.traffic,
     )
     if directory is not None:
         write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")

@@ -13,6 +13,7 @@ from polytempo.learn.models import models
 from polytempo.learn.questions import questions
 from polytempo.strategies import strategies
 from polytempo.world.data import datasets
+from polytempo.world.device_types import DeviceType, device_types
 from polytempo.world.devices import device_mixes
 from polytempo.world.partitions import partitions
 
@@ -30,6 +31,13 @@ def _strategies() -> Iterable[tuple[str, str]]:
         yield name, _first_sentence(cls) + "".join(described)
 
 
+def _described(kind: DeviceType) -> str:
+    return (
+        f"{kind.title}: {kind.seconds_per_step:.2f} s per step, {kind.up / 1e6:g} MB/s up, {kind.down / 1e6:g} MB/s "
+        f"down, {kind.latency:g} s latency."
+    )
+
+
 TABLES = {
     "strategies": _strategies,
     "data": lambda: [(name, source.summary) for name, source in datasets.items()],
@@ -39,6 +47,7 @@ TABLES = {
         *((mix.form, mix.summary) for _, mix in device_mixes.items()),
         ("FILE.toml", "device types, network, availability, losses, late joiners, speed changes (docs/devices.md)."),
     ],
+    "device-types": lambda: [(name, _described(kind)) for name, kind in device_types.items()],
     "questions": lambda: [(name, _first_sentence(answer)) for name, answer in questions.items()],
     "benches": lambda: [(name, bench.title) for name, bench in benches.items()],
 }

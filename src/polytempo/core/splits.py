@@ -1,6 +1,7 @@
 """How clusters come about."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from polytempo.core.state import stateful
 
@@ -18,3 +19,19 @@ class Split:
     """The clients of each new cluster at that moment."""
     why: dict[str, float]
     """The figures that decided it, by name, for example ``eigengap`` and ``decay``."""
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Regrouping:
+    """Clients went from one cluster to another together: an ``expansion`` begins the cluster that they go to, a
+    ``merge`` ends the one that they come from. The other one goes on under its number."""
+
+    time: float
+    kind: Literal["expansion", "merge"]
+    source: int
+    target: int
+    clients: tuple[int, ...]
+    """Who moved."""
+    why: dict[str, float]
+    """The figures that decided it, by name, for example ``divergence``."""

@@ -52,6 +52,12 @@ class Schema:
             begin += prod(shape)
         return spans
 
+    @property
+    def last_layer(self) -> str:
+        """The name of the layer that holds the last parameter: in a usual model, the one that makes its outputs."""
+        last = next(reversed([n for n, span in self.spans.items() if span.stop <= self.parameter_count]))
+        return last.rpartition(".")[0] or last
+
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """One flat vector from named tensors, for example a state dict."""
         missing = [name for name in self.names if name not in tensors]

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polytempo.core.errors import UserError
 from polytempo.core.registry import Registry
 from polytempo.learn.scoring import Scorer
 
@@ -38,6 +39,35 @@ def loss_statistics(asked: Asked) -> dict[str, float]:
     """Mean and mean square of the received model's loss on the client's training data (Lai et al., 2021: Oort)."""
     losses = asked.scorer.losses(asked.received, asked.x, asked.y, asked.rows)
     return {"mean": float(losses.mean()), "mean_square": float(losses.square().mean())}
+
+
+@question("fit")
+def fit(asked: Asked) -> dict[str, Any]:
+    """How well the received model fits (EchoPFL, Eq. 3): ``g = sum_j (F_c^j - F_i^j)^2 / F_i^j * Var(S_c)`` over the
+    labels j that the client has, F_c the shares of the predicted labels, F_i of the true ones, S_c the mean soft
+    label; and S_c."""
+    soft = _soft_labels(asked, asked.received)
+    mean = soft.mean(0)
+    true = torch.bincount(asked.y, minlength=soft.shape[1]) / len(asked.y)
+    predicted = torch.bincount(soft.argmax(1), minlength=soft.shape[1]) / len(asked.y)
+    there = true > 0
+    distance = ((predicted - true).square()[there] / true[there]).sum()
+    return {"feedback": float(distance * mean.var(unbiased=False)), "soft_labels": mean.tolist()}
+
+
+@question("soft-labels")
+def soft_labels(asked: Asked) -> list[float]:
+    """The mean soft label of the trained model over the client's training data (Ouyang et al., 2021: ClusterFL)."""
+    mean: list[float] = _soft_labels(asked, asked.trained).mean(0).tolist()
+    return mean
+
+
+def _soft_labels(asked: Asked, weights: Tensor) -> Tensor:
+    """What the model makes of each of the client's training samples, as shares of the classes."""
+    outputs = asked.scorer.outputs(weights, asked.x, asked.rows)
+    if outputs.ndim != 2 or int(asked.y.max()) >= outputs.shape[1]:
+        raise UserError(f"A model with outputs of shape {list(outputs.shape)} is no classifier: it has no soft labels.")
+    return torch.softmax(outputs.double(), 1)
 
 
 DIRECTIONS = 3

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from polytempo.report.canvas import (
     INK,
@@ -29,7 +28,6 @@ from polytempo.report.lineage import (
     GROUP_COLOURS,
     NO_GROUP,
     Cluster,
-    described,
     group_colours,
     groups_at,
     largest_group,
@@ -38,8 +36,9 @@ from polytempo.report.lineage import (
 from polytempo.report.matrices import UNKNOWN, coarse, groups_beside
 from polytempo.report.methods import DASHES, Method, methods_of
 from polytempo.report.run import Run
+from polytempo.report.sizes import cluster_sizes, sizes_caption
 from polytempo.report.table import percent
-from polytempo.report.tree import LINE, cluster_tree, keys_of_groups
+from polytempo.report.tree import cluster_tree, keys_of_groups
 
 __all__ = [
     "accuracy_per_cluster",
@@ -50,43 +49,11 @@ __all__ = [
     "fit_over_time",
     "share_compared",
     "similarity",
+    "sizes_caption",
 ]
 
 BARS = 40
 LINES = 12
-
-
-def cluster_sizes(run: Run, colour: str) -> Figure:
-    """How many clients each cluster has over virtual time, for methods whose clients move between clusters."""
-    rows = evenly(len(run.evaluations), POINTS)
-    times = run.over_evaluations("time")[rows]
-    cluster_of = np.array([run.per_client("per_client_cluster", i) for i in rows]).astype(int)
-    groups = np.array([groups_at(run, time) for time in times])
-    colours = group_colours(run, colour)
-    clusters = np.unique(cluster_of).tolist()
-    height = max(2.8, LINE * len(clusters) + 1.0)
-    figure, axes = canvas(height, width=2 * WIDTH)
-    base = np.zeros(len(rows))
-    middles = []
-    for cluster in clusters:
-        bottom = base
-        for group in np.unique(groups).tolist():
-            top = base + np.sum((cluster_of == cluster) & (groups == group), axis=1)
-            axes.fill_between(times, base, top, color=colours[group], linewidth=0, step="post")
-            base = top
-        axes.step(times, base, where="post", color=INK, linewidth=0.8)
-        middles.append((bottom[-1] + base[-1]) / 2)
-    axes.set_xlim(0, times[-1] or 1.0)
-    axes.set_ylim(run.clients(), 0)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    name_axes(axes, "virtual time (s)", "clients")
-    for cluster, at in zip(clusters, _spread(middles, run.clients() * LINE / (height - 1.0)), strict=True):
-        text = described(cluster, np.flatnonzero(cluster_of[-1] == cluster), groups[-1])
-        axes.annotate(
-            text, (times[-1], at), xytext=(4, 0), textcoords="offset points", va="center", fontsize=SMALL, color=INK
-        )
-    _legend_of_groups(axes, colours)
-    return figure
 
 
 def similarity(run: Run, colour: str) -> Figure | None:
@@ -206,10 +173,13 @@ def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
 
 
 def clusters_over_time(run: Run) -> dict[int, Cluster]:
-    """The clusters that are shown over time: all, or those that did not split, or none where these are too many too."""
+    """The clusters that are shown over time: all, or those that did not split, or those that there are at the end, or
+    none where these are too many too."""
     family = lineage(run)
     leaves = {number: cluster for number, cluster in family.items() if not cluster.parts}
-    return next((shown for shown in (family, leaves) if len(shown) <= LINES), {})
+    at_end = run.per_client("per_client_cluster", -1)
+    left = {number: cluster for number, cluster in leaves.items() if number in at_end}
+    return next((shown for shown in (family, leaves, left) if len(shown) <= LINES), {})
 
 
 def _square_axes(legend: float) -> tuple[Figure, Axes, Axes]:
@@ -244,14 +214,3 @@ def _legend_of_groups(axes: Axes, colours: dict[int, str]) -> None:
     handles = keys_of_groups(colours)
     if handles:
         legend_above(axes, handles)
-
-
-def _spread(places: list[float], gap: float) -> list[float]:
-    """Ordered places moved apart until each is at least the gap from the next, the last one not moved down."""
-    spread = list(places)
-    for i in range(1, len(spread)):
-        spread[i] = max(spread[i], spread[i - 1] + gap)
-    for i in range(len(spread) - 1, -1, -1):
-        limit = places[-1] if i == len(spread) - 1 else spread[i + 1] - gap
-        spread[i] = min(spread[i], limit)
-    return spread

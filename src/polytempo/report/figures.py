@@ -25,6 +25,7 @@ from polytempo.report.canvas import (
 )
 from polytempo.report.drawing import POINTS, bar, draw_lines, ink_on, key, keys, over_seeds
 from polytempo.report.methods import Method, better_off, has_target, mean, methods_of
+from polytempo.report.projection import FEW, drifts
 from polytempo.report.run import Run
 from polytempo.report.table import amount, percent
 from polytempo.report.timeline import draw_timeline, timeline
@@ -189,6 +190,11 @@ def _draw_accuracy(axes: Axes, methods: list[Method], against: str) -> None:
         target = 100 * targets.pop()
         axes.axhline(target, color=INK, linewidth=0.7, linestyle=(0, (2, 3)))
         lines.append(key(f"target {target:g} %", INK, (0, (2, 3)), 0.7))
+    drifted = sorted({time for method in methods for run in method.runs for time in drifts(run)})
+    if against == "time" and 0 < len(drifted) <= FEW:
+        for time in drifted:
+            axes.axvline(time, color=INK, linewidth=0.7, linestyle="--")
+        lines.append(key("drift", INK, "--", 0.7))
     axes.set_xlim(left=0)
     name_axes(axes, "virtual time (s)" if against == "time" else "updates", "accuracy (%)")
     legend_above(axes, lines)

@@ -24,7 +24,7 @@ class Cluster:
     clients: np.ndarray
     """Who was in it at its end."""
     newborn: np.ndarray
-    """Who was in it when a split made it; nobody if none did."""
+    """Who was in it when a split or an expansion made it; nobody if none did."""
     parts: tuple[int, ...]
     """The clusters it split into."""
     why: Mapping[str, float]
@@ -32,8 +32,8 @@ class Cluster:
 
 
 def lineage(run: Run) -> dict[int, Cluster]:
-    """All clusters that there ever were, by number. A beginning or an end that no split explains is known only from the
-    evaluations."""
+    """All clusters that a split made or an evaluation saw, by number. A beginning or an end that no split, expansion or
+    merge explains is known only from the evaluations."""
     nobody = np.array([], dtype=int)
     seen = _seen(run)
     ends = {split["cluster"]: split for split in run.splits}
@@ -42,14 +42,21 @@ def lineage(run: Run) -> dict[int, Cluster]:
         for split in run.splits
         for part, members in zip(split["parts"], split["members"], strict=True)
     }
+    numbers = sorted({*seen, *ends, *births})
+    births |= {
+        row["target"]: (float(row["time"]), np.array(row["clients"], dtype=int))
+        for row in run.regroupings
+        if row["kind"] == "expansion"
+    }
+    merged = {row["source"]: float(row["time"]) for row in run.regroupings if row["kind"] == "merge"}
     family = {}
-    for number in sorted({*seen, *ends, *births}):
+    for number in numbers:
         born, newborn = births.get(number, (0.0, nobody))
         first, ended, clients = seen.get(number, (born, _end(run), newborn))
         began = born if number in births else first
         split = ends.get(number)
         if split is None:
-            family[number] = Cluster(number, began, ended, clients, newborn, (), {})
+            family[number] = Cluster(number, began, merged.get(number, ended), clients, newborn, (), {})
         else:
             clients = np.array([client for part in split["members"] for client in part], dtype=int)
             family[number] = Cluster(

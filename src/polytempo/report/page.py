@@ -12,6 +12,7 @@ from polytempo.report import clusters, figures
 from polytempo.report.arrival_section import arrival_section
 from polytempo.report.arrivals import idle_by_speed, idle_shares
 from polytempo.report.collaboration_section import collaboration_section
+from polytempo.report.drift_section import drift_section
 from polytempo.report.lineage import group_changes, has_joiners, lineage
 from polytempo.report.markup import bold, html_figure, html_table, named, section
 from polytempo.report.methods import (
@@ -28,6 +29,7 @@ from polytempo.report.methods import (
 from polytempo.report.run import Run
 from polytempo.report.style import CSS
 from polytempo.report.table import NOTHING, amount, comparison_rows, percent
+from polytempo.report.traffic import traffic_caption, traffic_rate, with_traffic
 
 TIMELINES = 6  # methods that get a timeline, clusters, graphs and arrival groups of their own
 
@@ -54,6 +56,7 @@ def page(runs: Sequence[Run], title: str, graph_at: Sequence[float] = ()) -> str
         section("Better off than alone?", _better_off(runs, methods)),
         section("Figures", _figures(runs, methods)),
         section("Clusters", _clusters(runs, methods)),
+        section("Clients before and after a drift", drift_section(methods, TIMELINES)),
         section("Who learns from whom", collaboration_section(methods, TIMELINES, graph_at)),
         section("Arrival groups", arrival_section(methods, TIMELINES)),
         section("Who trained when", _timelines(methods)),
@@ -167,6 +170,8 @@ def _figures(runs: Sequence[Run], methods: list[Method]) -> str:
             "Traffic so far, summed over clients: compare the slopes, solid for up and dashed for down.",
         ),
     ]
+    if with_traffic(runs):
+        plots.append((traffic_rate, "rate", traffic_caption(runs)))
     if any(len(idle_by_speed(method)) for method in methods):
         whole = " The height of a strip is 100 %." if several else ""
         plots.append(
@@ -216,11 +221,10 @@ def _clusters(runs: Sequence[Run], methods: list[Method]) -> str:
 
 
 def _clusters_of(method: Method, run: Run, place: int) -> str:
-    if run.splits:
+    if run.splits and not run.regroupings:
         over_time, caption = clusters.cluster_tree(run, method.colour), _tree_caption(run)
     else:
-        over_time = clusters.cluster_sizes(run, method.colour)
-        caption = "The clients of each cluster at every evaluation."
+        over_time, caption = clusters.cluster_sizes(run, method.colour), clusters.sizes_caption(run)
     has_groups = len(run.per_client("per_client_group", -1)) > 0
     colours = " Colours are the clients’ true groups" if has_groups else ""
     if has_groups:
@@ -261,7 +265,10 @@ def _tree_caption(run: Run) -> str:
 
 
 def _courses_caption(run: Run) -> str:
-    if any(cluster.parts for cluster in clusters.clusters_over_time(run).values()):
+    shown = clusters.clusters_over_time(run)
+    if len(shown) < sum(not cluster.parts for cluster in lineage(run).values()):
+        return "Accuracy of each cluster that there is at the end."
+    if any(cluster.parts for cluster in shown.values()):
         return "Accuracy of each cluster while it lasted; thin lines are clusters that split."
     return f"Accuracy of each cluster{' that did not split,' if run.splits else ''} while it lasted."
 
@@ -296,11 +303,12 @@ def _timelines(methods: list[Method]) -> str:
 
 
 def _multicasts(run: Run) -> str:
-    if not run.multicasts:
+    if not run.refreshes:
         return ""
     return (
-        " A triangle is a refresh, a model sent to a client in training; a thin line joins those of one multicast. In "
-        f"the whole run {run.multicasts:,} multicasts reached {run.refreshes:,} clients in training."
+        " A triangle is a refresh, a model sent to a client in training; a thin line joins those that were sent "
+        "together (broadcast or multicast), and a triangle on its own reached one client only, of those shown. "
+        f"Broadcasts or multicasts in the whole run: {run.multicasts:,}; refreshes: {run.refreshes:,}."
     )
 
 

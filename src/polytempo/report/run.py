@@ -11,7 +11,7 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.report.collaboration import Graph
-from polytempo.sim.directory import SIMILARITY, SPLITS
+from polytempo.sim.directory import REGROUPINGS, SIMILARITY, SPLITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,9 +62,10 @@ class Run:
     accuracies are shares from 0 to 1, times are virtual seconds unless the name says otherwise, and None stands for a
     figure that the run does not have (``time_to_target`` when the target was not reached). ``run.updates`` is the
     number of updates; ``update_log`` has one row for each. ``run.clusters`` is the number of clusters at the end;
-    ``splits`` says how they came about, one row per split, and ``similarity`` (clients x clients, NaN where two were
-    never compared) how alike the clients are, None for a method that compares nobody. ``graphs`` and ``graph_at`` say
-    who learned from whom."""
+    ``splits`` and ``regroupings`` say how they came about, one row per split and per expansion or merge, and
+    ``similarity`` (clients x clients, NaN where two were never compared) how alike the clients are, None for a method
+    that compares nobody. ``graphs`` and ``graph_at`` say who learned from whom, ``sketch_log`` where data drift how far
+    the clients' own models are from each other, ``traffic_log`` what travelled, one row per moment."""
 
     config: Row
     result: Row
@@ -74,6 +75,9 @@ class Run:
     splits: Sequence[Row] = ()
     similarity: np.ndarray | None = None
     graph_log: Sequence[Row] = ()
+    regroupings: Sequence[Row] = ()
+    sketch_log: Sequence[Row] = ()
+    traffic_log: Sequence[Row] = ()
 
     strategy = _Figure[str]()
     seed = _Figure[int]()
@@ -82,6 +86,9 @@ class Run:
     accuracy_std = _Figure[float]()
     accuracy_slowest_fifth = _Figure[float]()
     accuracy_fastest_fifth = _Figure[float]()
+    accuracy_slowest_device = _Figure[float]()
+    accuracy_fastest_device = _Figure[float]()
+    accuracy_per_device = _Figure[Mapping[str, float] | None]()
     virtual_time = _Figure[float]()
     time_to_target = _Figure[float | None]()
     updates = _Figure[int]()
@@ -91,23 +98,33 @@ class Run:
     overhead_seconds = _Figure[float]()
     bytes_up = _Figure[int]()
     bytes_down = _Figure[int]()
+    uploads = _Figure[int]()
+    downloads = _Figure[int]()
+    uploads_per_minute = _Figure[float | None]()
+    downloads_per_minute = _Figure[float | None]()
+    peak_up = _Figure[int | None]()
+    peak_down = _Figure[int | None]()
     downloads_ratio = _Figure[float | None]()
     multicasts = _Figure[int]()
     refreshes = _Figure[int]()
     mean_staleness = _Figure[float | None]()
     idle_share = _Figure[float]()
     clusters = _Figure[int | None]()
+    expansions = _Figure[int]()
+    merges = _Figure[int]()
     purity = _Figure[float | None]()
     ari = _Figure[float | None]()
     digest = _Figure[str]()
 
     @classmethod
     def load(cls, directory: Path | str) -> "Run":
-        """Read a run directory. Marks, splits, similarity and graphs may be missing."""
+        """Read a run directory. All but settings, result, evaluations and updates may be missing."""
         directory = Path(directory)
         _must_be_a_run(directory)
         marks, splits = directory / "marks.jsonl", directory / SPLITS
         similarity, graphs = directory / SIMILARITY, directory / "graphs.jsonl"
+        regroupings, sketches = directory / REGROUPINGS, directory / "sketches.jsonl"
+        traffic = directory / "traffic.jsonl"
         return cls(
             config=_read_object(directory / "config.json"),
             result=_read_object(directory / "result.json"),
@@ -117,6 +134,9 @@ class Run:
             splits=_read_rows(splits) if splits.exists() else (),
             similarity=_read_matrix(similarity) if similarity.exists() else None,
             graph_log=_read_rows(graphs) if graphs.exists() else (),
+            regroupings=_read_rows(regroupings) if regroupings.exists() else (),
+            sketch_log=_read_rows(sketches) if sketches.exists() else (),
+            traffic_log=_read_rows(traffic) if traffic.exists() else (),
         )
 
     def figure(self, name: str) -> float:
@@ -185,7 +205,7 @@ class Run:
         if not len(self.per_client("per_client_cluster", -1)):
             return False
         clusters = self.over_evaluations("clusters")
-        return bool(self.splits) or bool(np.any((clusters > 1) & (clusters < self.clients())))
+        return bool(self.splits or self.regroupings) or bool(np.any((clusters > 1) & (clusters < self.clients())))
 
     def summary(self) -> str:
         """One readable line: who, how good, how long."""

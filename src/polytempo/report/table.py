@@ -221,6 +221,8 @@ _COLUMNS = (
     _Column("idle %", _share("idle_share")),
     _Column("MB up", _amount("bytes_up", 1e6)),
     _Column("MB down", _amount("bytes_down", 1e6)),
+    _Column("peak MB/min up", _amount("peak_up", 1e6)),
+    _Column("peak MB/min down", _amount("peak_down", 1e6)),
     _Column("downloads vs FedAsync", _downloads),
     _Column("wall s", _amount("wall_seconds")),
 )

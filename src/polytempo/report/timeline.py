@@ -29,12 +29,13 @@ def timeline(run: Run, colour: str | None = None) -> Figure:
     bars can still be told apart."""
     rows = min(run.clients(), ROWS)
     figure, axes = canvas(height=1.0 + 0.1 * max(rows, 8), width=2 * WIDTH)
-    draw_timeline(axes, run, ROWS, colour)
+    draw_timeline(axes, run, ROWS, colour, 2 * WIDTH)
     return figure
 
 
-def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = None) -> None:
-    """Draw the timeline of some clients, the slowest on top, with marks for what else happened to them."""
+def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = None, width: float = WIDTH) -> None:
+    """Draw the timeline of some clients on axes of this width in inches, the slowest on top, with marks for what else
+    happened to them."""
     colour = colour or methods_of([run])[0].colour
     chosen = slowest_to_fastest(run, rows)
     row_of = {int(client): row for row, client in enumerate(chosen)}
@@ -50,8 +51,9 @@ def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = N
     for which, alpha in ((~odd, 0.95), (odd, 0.5)):  # two shades, so that bars that touch can be told apart
         visible = which & (began < until)
         draw_bars(axes, began[visible], np.minimum(arrived[visible], until), row[visible], color=colour, alpha=alpha)
-    joined = _draw_multicasts(axes, marks, row_of, until)
-    _marks(axes, marks, row_of, until, joined)
+    keys = _draw_sent_together(axes, marks, row_of, until) + _draw_marks(axes, marks, row_of, until)
+    if keys:
+        legend_above(axes, keys, width)
 
     axes.set_ylim(len(chosen) - 0.4, -0.6)
     name_clients(axes, chosen, until, end)
@@ -110,20 +112,22 @@ def draw_bars(axes: Axes, start: Numbers, end: Numbers, row: Numbers, height: fl
     axes.add_patch(PathPatch(Outline(corners, codes), linewidth=0, **looks))
 
 
-def _draw_multicasts(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float) -> list[Line2D]:
+def _draw_sent_together(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float) -> list[Line2D]:
     """A thin line through the refreshes that were ordered at the same moment, and its key, if there are any."""
-    multicasts: dict[float, list[tuple[int, float]]] = {}
+    sent: dict[float, list[tuple[int, float]]] = {}
     for mark in marks:
         if mark["kind"] == "refresh" and mark["time"] <= until:
-            reached = multicasts.setdefault(mark.get("ordered", mark["time"]), [])
+            reached = sent.setdefault(mark.get("ordered", mark["time"]), [])
             reached.append((row_of[int(mark["client"])], mark["time"]))
-    broken = [point for reached in multicasts.values() if len(reached) > 1 for point in (*sorted(reached), _BREAK)]
+    broken = [point for reached in sent.values() if len(reached) > 1 for point in (*sorted(reached), _BREAK)]
     looks: dict[str, Any] = {"color": INK, "linewidth": 0.7}
     axes.plot([time for _, time in broken], [row for row, _ in broken], **looks)
-    return [Line2D([], [], label="one multicast", **looks)] if broken else []
+    return [Line2D([], [], label="sent together (broadcast or multicast)", **looks)] if broken else []
 
 
-def _marks(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float, keys: list[Line2D]) -> None:
+def _draw_marks(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float) -> list[Line2D]:
+    """A marker for everything else that happened, and the keys of the kinds that there are."""
+    keys = []
     for kind, marker in MARKERS.items():
         drawn = [mark for mark in marks if mark["kind"] == kind and mark["time"] <= until]
         if not drawn:
@@ -139,5 +143,4 @@ def _marks(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: floa
             if mark.get("client") is None:  # it happened to everybody
                 axes.axvline(mark["time"], color=INK, linewidth=0.6, dashes=(2, 2))
         keys.append(Line2D([], [], label=NAMES.get(kind, kind), **style))
-    if keys:
-        legend_above(axes, keys)
+    return keys

@@ -17,6 +17,8 @@ from polytempo.serve.wire import WireError, as_written, entries_of, floats, read
 from polytempo.serve.wire_pb2 import Push
 
 LARGEST_COUNT = 2**40
+LARGEST_NORM = 1e19
+"""The squares of a longer vector may sum to more than a float32 holds."""
 ANSWER_BYTES = 64 << 20
 ANSWER_TENSORS = 1024
 DEEPEST_ANSWER = 32
@@ -112,7 +114,7 @@ def _check_numbers(weights: Tensor, start: Tensor, norm_bound: float) -> None:
         return
     if not torch.isfinite(weights).all():
         raise Refused("the update holds NaN or Inf")
-    bound = norm_bound * max(float(start.norm()), 1.0)
+    bound = min(norm_bound * max(float(start.norm()), 1.0), LARGEST_NORM)
     if not moved <= bound:
         raise Refused(f"the update leads {moved:.4g} away from its start; expected at most {bound:.4g}")
 

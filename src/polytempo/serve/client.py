@@ -40,6 +40,18 @@ class Model:
     """Of a refresh: go on from this model plus your own progress."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Which branch a client belongs to, and how far that is."""
+
+    branch: int
+    """Clients with the same number share a model."""
+    version: int
+    """Of the model that the client would be served now; -1 if the method does not number them."""
+    members: int
+    """Clients that are there and share it, this one among them."""
+
+
 @dataclass
 class Task:
     """Train from ``tensors`` and push the result. While you train, ask for ``refreshes`` and look at ``reported`` and
@@ -118,6 +130,11 @@ class Client:
         """The model that this client would be served now, without training."""
         head, body = self._connection.ask(pb.Head(pull=pb.Pull()), timeout=timeout)
         return self._model(head, body)
+
+    def branch(self, timeout: float | None = None) -> Place:
+        """Which branch this client belongs to now. Nothing is trained, and no model is sent."""
+        head, _ = self._connection.ask(pb.Head(branch=pb.Branch()), timeout=timeout)
+        return Place(head.place.branch, head.place.version, head.place.members)
 
     def task(self, timeout: float | None = None) -> Task:
         """The next task; waits until it is this client's turn."""

@@ -52,7 +52,7 @@ class Request:
     """Something that a client wants, or that a connection is gone."""
 
     session: Session
-    kind: Literal["hello", "ready", "push", "pull", "leave", "gone"]
+    kind: Literal["hello", "ready", "push", "pull", "leave", "branch", "gone"]
     head: Head
     body: bytearray
 
@@ -205,11 +205,14 @@ class Host:
                 self._has_no_answer(request, error)
 
     def _tell(self, event: Event) -> list[Dispatched]:
-        known = len(self.service.strategy.splits())
+        strategy = self.service.strategy
+        splits, regroupings = len(strategy.splits()), len(strategy.regroupings())
         orders = self.service.apply(event)
-        for split in self.service.strategy.splits()[known:]:
+        for split in strategy.splits()[splits:]:
             sizes = [len(part) for part in split.members]
             log("split", at=event.at, cluster=split.cluster, parts=split.parts, clients=sizes, why=split.why)
+        for it in strategy.regroupings()[regroupings:]:
+            log(it.kind, at=event.at, source=it.source, target=it.target, clients=len(it.clients), why=it.why)
         return orders
 
     def _has_no_answer(self, request: Request, error: Exception) -> None:
@@ -258,6 +261,9 @@ class Host:
             return self._ready(request)
         if request.kind == "push":
             return self._push(request)
+        if request.kind == "branch":
+            self._say_place(request)
+            return None
         return self._event("pulled" if request.kind == "pull" else "left", client)
 
     def _ready(self, request: Request) -> Event | None:
@@ -314,6 +320,11 @@ class Host:
             # a copy: it is sent later, and some strategies change their models in place
             message = messages.model(weights.clone(), version, self.service.schema)
             request.session.send(message, request.head.request)
+
+    def _say_place(self, request: Request) -> None:
+        client, service = request.session.client, self.service
+        branch, version = service.strategy.cluster_of(client), service.version_of(service.strategy.model_for(client))
+        request.session.send(messages.place(branch, version, service.sharing(client)), request.head.request)
 
     def _send_all(
         self, orders: list[Dispatched], request: Request | None = None, wanted: type[Train] | type[Send] = Train

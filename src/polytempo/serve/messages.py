@@ -40,6 +40,11 @@ def model(weights: Tensor, version: int, schema: Schema) -> Message:
     return pb.Head(model=pb.Model(version=version)), make_body(entries_of(schema), [weights])
 
 
+def place(branch: int, version: int, members: int) -> Message:
+    """Where a client belongs."""
+    return pb.Head(place=pb.Place(branch=branch, version=version, members=members)), ()
+
+
 def order_message(sent: Dispatched, schema: Schema) -> Message:
     order = sent.order
     if isinstance(order, Report):

@@ -35,14 +35,17 @@ class Replayed:
     """What if: updates that this strategy had not asked for when they came, and did not get."""
 
     def figures(self) -> dict[str, Any]:
-        versions = [branch.version for _, branch in branches(self.service.strategy.save_state())]
+        strategy = self.service.strategy
+        versions = [branch.version for _, branch in branches(strategy.save_state())]
         return {
             "event": self.event,
             "uptime": self.service.now,
             "updates": self.updates,
             "unasked": self.unasked,
             "mean_staleness": self.stale / self.updates if self.updates else 0.0,
-            "splits": len(self.service.strategy.splits()),
+            "splits": len(strategy.splits()),
+            "expansions": sum(it.kind == "expansion" for it in strategy.regroupings()),
+            "merges": sum(it.kind == "merge" for it in strategy.regroupings()),
             "version": max(versions, default=None),
             "digest": self.service.digest(),
         }
@@ -68,7 +71,8 @@ def what_if(
 ) -> Replayed:
     """The same arrivals under another strategy, from the model of the oldest snapshot on: the same clients come and go
     at the same times, and whenever one of them handed in a result, it hands in the same difference to whatever model
-    this strategy had given it. An update that this strategy had not asked for by then is left out."""
+    this strategy had given it, and the same answers to questions that both strategies ask. An update that this strategy
+    had not asked for by then is left out."""
     with _open(directory) as journal:
         real = _oldest(journal, until, objects)
         other = Replayed(method, _as_found(real.service, method, objects), real.event)
@@ -155,14 +159,17 @@ def _hand_over(delta: torch.Tensor, event: Event, other: Replayed) -> None:
     if flight is None:
         other.unasked += 1
         return
-    if flight.order.candidates is not None or flight.order.questions:
+    questions = flight.order.questions
+    if flight.order.candidates is not None or any(name not in handed.answers for name in questions):
         raise UserError(
             "This strategy asks clients what the journal has no answer to (which candidate fits, or a question). Only "
-            "strategies that ask for nothing but training can be tried on a journal."
+            "strategies that ask for nothing but training, or for what the journal's own strategy asked, can be tried "
+            "on a journal."
         )
     start = flight.sends[-1][1].weights if flight.sends else flight.order.weights
     trained = other.service.schema.trained(flight.order.mask, flight.order.trainable)
     weights = start + (delta if trained is None else torch.where(trained, delta, 0.0))
     base = flight.sends[-1][0] if flight.sends else flight.number
-    answer = Handed(flight.number, base, weights, handed.samples, handed.steps, ready=handed.ready)
-    other.apply(Event("updated", event.at, event.client, answer))
+    answers = {name: handed.answers[name] for name in questions}
+    again = Handed(flight.number, base, weights, handed.samples, handed.steps, None, answers, handed.ready)
+    other.apply(Event("updated", event.at, event.client, again))

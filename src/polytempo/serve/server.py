@@ -144,7 +144,7 @@ class Server:
                     continue
                 head, body = whole
                 kind = head.WhichOneof("kind")
-                if kind not in ("hello", "ready", "push", "pull", "leave"):
+                if kind not in ("hello", "ready", "push", "pull", "leave", "branch"):
                     raise WireError(f"a client sent a message of kind {kind}")
                 if not head.request:
                     raise WireError(f"a client sent a {kind} without a number")

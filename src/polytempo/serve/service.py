@@ -223,6 +223,11 @@ class Service:
         found = (branch.version for _, branch in branches(self.strategy.save_state()) if branch.weights is weights)
         return next(found, -1)
 
+    def sharing(self, client: int) -> int:
+        """How many of the clients that are there share this client's model, itself among them."""
+        branch = self.strategy.cluster_of(client)
+        return sum(self.strategy.cluster_of(other) == branch for other in self.members if self.is_member(other))
+
     def first_model(self) -> Tensor:
         """What a client that nobody has met would be served now."""
         return self.strategy.model_for(max(self.members, default=-1) + 1)

@@ -171,7 +171,7 @@ class Assembler:
 
     def _begin(self, frame: Frame) -> None:
         if not frame.HasField("head") or frame.head.WhichOneof("kind") is None:
-            raise WireError("a message does not begin with a head of a known kind")
+            raise WireError("a message does not begin with a head of a known kind: is its sender a newer version?")
         if frame.head.ByteSize() > LARGEST_HEAD:
             raise WireError(f"a head has {frame.head.ByteSize()} bytes; expected at most {LARGEST_HEAD}")
         if frame.head.size > self._limit:

@@ -15,7 +15,7 @@ class Frame(_message.Message):
     def __init__(self, head: _Optional[_Union[Head, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Head(_message.Message):
-    __slots__ = ("size", "request", "answers", "hello", "ready", "push", "pull", "leave", "welcome", "accepted", "refusal", "task", "model", "report")
+    __slots__ = ("size", "request", "answers", "hello", "ready", "push", "pull", "leave", "branch", "welcome", "accepted", "refusal", "task", "model", "report", "place")
     SIZE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -24,12 +24,14 @@ class Head(_message.Message):
     PUSH_FIELD_NUMBER: _ClassVar[int]
     PULL_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     size: int
     request: int
     answers: int
@@ -38,13 +40,15 @@ class Head(_message.Message):
     push: Push
     pull: Pull
     leave: Leave
+    branch: Branch
     welcome: Welcome
     accepted: Accepted
     refusal: Refusal
     task: Task
     model: Model
     report: Report
-    def __init__(self, size: _Optional[int] = ..., request: _Optional[int] = ..., answers: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., pull: _Optional[_Union[Pull, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., model: _Optional[_Union[Model, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
+    place: Place
+    def __init__(self, size: _Optional[int] = ..., request: _Optional[int] = ..., answers: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., pull: _Optional[_Union[Pull, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., branch: _Optional[_Union[Branch, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., model: _Optional[_Union[Model, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("task", "heeded")
@@ -81,6 +85,10 @@ class Pull(_message.Message):
     def __init__(self) -> None: ...
 
 class Leave(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Branch(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -187,3 +195,13 @@ class Report(_message.Message):
     number: int
     task: int
     def __init__(self, number: _Optional[int] = ..., task: _Optional[int] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("branch", "version", "members")
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    branch: int
+    version: int
+    members: int
+    def __init__(self, branch: _Optional[int] = ..., version: _Optional[int] = ..., members: _Optional[int] = ...) -> None: ...

@@ -17,6 +17,7 @@ CHECKPOINT = "checkpoint.safetensors"
 MODELS = "models.safetensors"
 RESULT = "result.json"
 SPLITS = "splits.jsonl"
+REGROUPINGS = "regroupings.jsonl"
 SIMILARITY = "similarity.npy"
 
 
@@ -54,7 +55,7 @@ def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
                     )
                 saved: dict[str, Any] = load(directory / CHECKPOINT)
                 return saved
-        for left_over in (RESULT, MODELS, SPLITS, SIMILARITY):
+        for left_over in (RESULT, MODELS, SPLITS, REGROUPINGS, SIMILARITY):
             (directory / left_over).unlink(missing_ok=True)
         write_json(directory / "config.json", config)
     except OSError as error:
@@ -78,9 +79,17 @@ def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
-def write_clusters(directory: Path, splits: Sequence[Mapping[str, Any]], similarity: np.ndarray | None) -> None:
-    """How the clusters came about: one row per split, and how alike the clients are where the method knows it."""
+def write_clusters(
+    directory: Path,
+    splits: Sequence[Mapping[str, Any]],
+    regroupings: Sequence[Mapping[str, Any]],
+    similarity: np.ndarray | None,
+) -> None:
+    """How the clusters came about: one row per split and per regrouping, if there were any, and how alike the clients
+    are where the method knows it."""
     (directory / SPLITS).write_text("".join(json.dumps(split) + "\n" for split in splits))
+    if regroupings:
+        (directory / REGROUPINGS).write_text("".join(json.dumps(regrouping) + "\n" for regrouping in regroupings))
     if similarity is not None:
         np.save(directory / SIMILARITY, similarity)
 

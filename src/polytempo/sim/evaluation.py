@@ -12,6 +12,7 @@ from polytempo.learn.learner import Learner
 from polytempo.sim.history import History, graph_row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.measures import evaluation_row, score_clients
+from polytempo.sim.sketches import Sketches
 from polytempo.strategies.strategy import Strategy
 from polytempo.world.devices import Devices
 from polytempo.world.federation import Federation
@@ -56,6 +57,9 @@ class Evaluator:
         self.trained: dict[int, tuple[Tensor, int]] = {}
         """Own models not yet scored, with the generation of their data."""
         self.trained_scores = np.full(len(federation), np.nan)
+        setting = strategy.setting
+        drifting = federation.drifts is not None
+        self.sketches = Sketches(setting.initial, len(federation), setting.seed) if drifting else None
         self._last: tuple[Tensor, int, np.ndarray, np.ndarray] | None = None
         """What was scored last, if everybody was served one model: it, torch's count of changes in it (a method should
         not change a vector in place, but should see it when it does), the clients' generations, the scores."""
@@ -63,6 +67,8 @@ class Evaluator:
     def keep(self, update: Update, generation: int) -> None:
         """Remember a client's own model right after its training."""
         self.trained[update.client] = (update.weights, generation)
+        if self.sketches is not None:
+            self.sketches.keep(update.client, update.weights)
         if 4 * len(self.trained) * self.learner.schema.size > OWN_MODELS_BYTES:
             self._score_trained()
 
@@ -78,6 +84,9 @@ class Evaluator:
         graph = self.strategy.collaboration()
         if graph is not None:
             self.history.graphs.append(graph_row(now, updates, graph))
+        sketched = None if self.sketches is None else self.sketches.row(now, updates)
+        if sketched is not None:
+            self.history.sketches.append(sketched)
         self.evaluated_at = updates
         return self._judge(row["accuracy"], now, updates)
 
@@ -138,8 +147,11 @@ class Evaluator:
     _state = ("evaluated_at", "time_to_target", "best", "since_best", "trained", "trained_scores")
 
     def save_state(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self._state}
+        sketches = None if self.sketches is None else self.sketches.save_state()
+        return {name: getattr(self, name) for name in self._state} | {"sketches": sketches}
 
     def load_state(self, saved: dict[str, Any]) -> None:
         for name in self._state:
             setattr(self, name, saved[name])
+        if self.sketches is not None:
+            self.sketches.load_state(saved["sketches"])

@@ -1,5 +1,5 @@
-"""What a run records: one row per evaluation, per update, per other thing worth a mark on the timeline, and per state
-of the collaboration graph."""
+"""What a run records: one row per evaluation, per update, per other thing worth a mark on the timeline, per state of
+the collaboration graph, per moment at which models travelled, and per sketch of the clients' own models."""
 
 import json
 import math
@@ -14,8 +14,8 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Due
 from polytempo.sim.flight import Flight
 
-FILES = ("evaluations", "updates", "marks", "graphs")
-OPTIONAL = ("graphs",)  # files that are not there without rows
+FILES = ("evaluations", "updates", "marks", "graphs", "traffic", "sketches")
+OPTIONAL = ("graphs", "traffic", "sketches")  # files that are not there without rows
 DECIMALS = 6  # of a weight in a graph
 
 Row = dict[str, Any]
@@ -30,6 +30,8 @@ class History:
     updates: list[Row] = field(default_factory=list)
     marks: list[Row] = field(default_factory=list)
     graphs: list[Row] = field(default_factory=list)
+    traffic: list[Row] = field(default_factory=list)
+    sketches: list[Row] = field(default_factory=list)
     directory: Path | None = None
     _written: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FILES, 0))
 
@@ -98,7 +100,9 @@ def graph_row(now: float, updates: int, graph: np.ndarray) -> Row:
     return {"time": now, "updates": updates, "rows": rows}
 
 
-def _listed(numbers: np.ndarray) -> list[float | None]:
+def _listed(numbers: np.ndarray) -> list[Any]:
+    if numbers.ndim > 1:
+        return [_listed(row) for row in numbers]
     return [None if math.isnan(number) else number for number in numbers.tolist()]
 
 

@@ -25,7 +25,8 @@ def evaluation_row(
     groups: Sequence[int] | None,
     devices: Devices,
 ) -> dict[str, Any]:
-    """Served accuracy over clients (mean, spread, slowest and fastest fifth), own models, idle share, clusters."""
+    """Served accuracy over clients (mean, spread, slowest and fastest fifth, device types where there are some), own
+    models, idle share, clusters."""
     from sklearn.metrics import adjusted_rand_score  # here, because it takes a second to import
 
     clusters = np.array([strategy.cluster_of(client) for client in range(len(served))])
@@ -43,6 +44,7 @@ def evaluation_row(
         "purity": None if groups is None else purity(clusters, np.array(groups)),
         "ari": None if groups is None else float(adjusted_rand_score(groups, clusters)),
         "accuracy_per_cluster": accuracy_per_cluster(clusters, served),
+        **({"accuracy_per_device": accuracy_per_device(served, devices)} if devices.kinds else {}),
         "per_client": served,
         "per_client_trained": trained.copy(),
         "per_client_idle": idle,
@@ -68,6 +70,21 @@ def accuracy_per_cluster(clusters: np.ndarray, served: np.ndarray) -> dict[str, 
         return None
     means = np.bincount(place, served) / sizes
     return {str(number): mean for number, mean in zip(numbers.tolist(), means.tolist(), strict=True)}
+
+
+def accuracy_per_device(served: np.ndarray, devices: Devices) -> dict[str, float] | None:
+    """Device type -> mean accuracy of its clients, the fastest type first; None where clients have no types."""
+    means = {name: float(served[clients].mean()) for name, clients in devices.clients_by_kind().items()}
+    return means or None
+
+
+def device_figures(served: np.ndarray, devices: Devices) -> dict[str, Any]:
+    """The accuracy of each device type, and of the slowest and the fastest one (without types: client)."""
+    return {
+        "accuracy_slowest_device": float(served[devices.slowest_device()].mean()),
+        "accuracy_fastest_device": float(served[devices.fastest_device()].mean()),
+        "accuracy_per_device": accuracy_per_device(served, devices),
+    }
 
 
 def score_clients(

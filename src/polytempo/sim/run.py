@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from polytempo.core.splits import Split
+from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import digest, save
 from polytempo.learn.flat import read_vector
 from polytempo.learn.learner import make_learner
@@ -24,6 +24,7 @@ from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepa
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.history import History, Row
+from polytempo.sim.measures import device_figures
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies.served import served_models
 from polytempo.strategies.strategy import Strategy
@@ -51,6 +52,7 @@ class Finished:
     result: dict[str, Any]
     history: History
     splits: list[Row]
+    regroupings: list[Row]
     similarity: np.ndarray | None
     """How alike the clients are (clients x clients), where the strategy knows it."""
 
@@ -91,16 +93,17 @@ def run_experiment(
     config |= {"clients": len(simulator.federation), "resolved": _resolved(experiment, simulator)}
     _warn_of_drifts_to_come(simulator)
     result = _result(experiment, simulator, clock)
-    splits = [_row(split) for split in simulator.strategy.splits()]
+    splits = [_split_row(split) for split in simulator.strategy.splits()]
+    regroupings = [_regrouping_row(regrouping) for regrouping in simulator.strategy.regroupings()]
     similarity = _similarity(simulator.strategy, len(simulator.federation))
     if directory is not None:
         history.flush()
         write_json(directory / "config.json", config)
         save_file(served_models(simulator.strategy, range(len(simulator.federation))), directory / MODELS)
-        write_clusters(directory, splits, similarity)
+        write_clusters(directory, splits, regroupings, similarity)
         write_json(directory / RESULT, result)  # last but for the checkpoint: what makes a run finished
         (directory / CHECKPOINT).unlink(missing_ok=True)
-    return Finished(config, result, history, splits, similarity)
+    return Finished(config, result, history, splits, regroupings, similarity)
 
 
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
@@ -212,11 +215,13 @@ def _ctrl_c_noted() -> Iterator[list[int]]:
 def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict[str, Any]:
     last = simulator.history.evaluations[-1]
     staleness = [row["staleness"] for row in simulator.history.updates]
+    regrouped = [regrouping.kind for regrouping in simulator.strategy.regroupings()]
     figures = ("accuracy", "accuracy_trained", "accuracy_std", "accuracy_slowest_fifth", "accuracy_fastest_fifth")
     return {
         "strategy": experiment.strategy,
         "seed": experiment.seed,
         **{name: last[name] for name in figures},
+        **device_figures(last["per_client"], simulator.devices),
         "virtual_time": simulator.now,
         "time_to_target": simulator.evaluator.time_to_target,
         "updates": simulator.updates,
@@ -224,21 +229,20 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
         "wall_seconds": clock.wall,
         "train_seconds": clock.training,
         "overhead_seconds": max(clock.wall - clock.working, 0.0),
-        "bytes_up": simulator.bytes_up,
-        "bytes_down": simulator.bytes_down,
-        "downloads_ratio": simulator.downloads_ratio(),
-        "multicasts": simulator.multicasts,
+        **simulator.traffic.figures(simulator.now),
         "refreshes": sum(mark["kind"] == "refresh" for mark in simulator.history.marks),
         "mean_staleness": float(np.mean(staleness)) if staleness else 0.0,
         "idle_share": last["idle_share"],
         "clusters": last["clusters"],
+        "expansions": regrouped.count("expansion"),
+        "merges": regrouped.count("merge"),
         "purity": last["purity"],
         "ari": last["ari"],
         "digest": digest(simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates),
     }
 
 
-def _row(split: Split) -> Row:
+def _split_row(split: Split) -> Row:
     """A split as the row that its file holds."""
     return {
         "time": float(split.time),
@@ -246,6 +250,18 @@ def _row(split: Split) -> Row:
         "parts": [int(part) for part in split.parts],
         "members": [[int(client) for client in part] for part in split.members],
         "why": {name: float(figure) for name, figure in split.why.items()},
+    }
+
+
+def _regrouping_row(regrouping: Regrouping) -> Row:
+    """A regrouping as the row that its file holds."""
+    return {
+        "time": float(regrouping.time),
+        "kind": regrouping.kind,
+        "source": int(regrouping.source),
+        "target": int(regrouping.target),
+        "clients": [int(client) for client in regrouping.clients],
+        "why": {name: float(figure) for name, figure in regrouping.why.items()},
     }
 
 

@@ -21,6 +21,7 @@ from polytempo.sim.evaluation import Evaluator, Stop
 from polytempo.sim.flight import Flight, Kind
 from polytempo.sim.history import History, update_row
 from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.traffic import Traffic
 from polytempo.strategies.contract import check_order, check_upload
 from polytempo.strategies.strategy import Strategy
 from polytempo.world.devices import Devices
@@ -50,15 +51,12 @@ class Simulator:
         self._x = torch.from_numpy(federation.dataset.x)
         self.evaluator = Evaluator(strategy, federation, devices, learner, stop, history, self.pool, self._x)
         self._model_bytes = 4 * learner.schema.size if strategy.travels else 0
+        self.traffic = Traffic(history, self._model_bytes)
 
         n = len(federation)
         self.now = 0.0
         self.updates = 0
         self.client_steps = 0
-        self.bytes_up = 0
-        self.bytes_down = 0
-        self.multicasts = 0  # moments at which models were sent to clients in training
-        self._last_multicast = -1.0
         self.refused_in_a_row = 0
         self._events: list[tuple[float, int, int, int, Any]] = []  # time, kind, number, client, detail
         self._number = 0
@@ -74,6 +72,14 @@ class Simulator:
     @property
     def stop(self) -> Stop:
         return self.evaluator.stop
+
+    @property
+    def bytes_up(self) -> int:
+        return self.traffic.bytes_up
+
+    @property
+    def bytes_down(self) -> int:
+        return self.traffic.bytes_down
 
     # The loop.
 
@@ -98,6 +104,7 @@ class Simulator:
                 self.now = self.stop.time
             if self.evaluator.evaluated_at != self.updates or not self._finished:
                 self._evaluate()
+            self.traffic.close()
             self._finished = True
         finally:
             self.pool.close()
@@ -212,9 +219,10 @@ class Simulator:
         elif isinstance(order, Train):
             self._dispatch(order)
         elif isinstance(order, Send):
-            self._send(order, self._model_bytes)
+            self.traffic.send(self.now, order.client in self._flights)
+            self._tell(order, self._model_bytes)
         else:
-            self._send(order, 0)
+            self._tell(order, 0)
 
     def _status_of(self, client: int) -> Status | None:
         return Status(self._status[client]) if 0 <= client < len(self.federation) else None
@@ -228,7 +236,7 @@ class Simulator:
         # An order that reaches a client while it is off waits until it is on.
         here = self.now + self._down_seconds(client, download)
         begins = self.devices.available_from(client, here)
-        self.bytes_down += download
+        self.traffic.order(self.now, order.models_down)
         density = 1.0 if order.mask is None else float(order.mask.float().mean())
         upload = self.learner.schema.trained(order.mask, order.trainable)
         check_upload(order, upload)
@@ -268,16 +276,12 @@ class Simulator:
         ends = self.devices.finish(client, flight.begins, flight.steps, flight.step_seconds)
         return ends + self._up_seconds(flight)
 
-    def _send(self, order: Send | Report, nbytes: int) -> None:
+    def _tell(self, order: Send | Report, nbytes: int) -> None:
         """Messages reach a client in whatever it was doing when they were sent; if it has gone on, they are void."""
-        self.bytes_down += nbytes
         flight = self._flights.get(order.client)
         if flight is not None:
             at = self.now + self._down_seconds(order.client, nbytes)
             self._push(at, Kind.DELIVERY, order.client, (flight.ticket, order, self.now))
-            if isinstance(order, Send) and self.now > self._last_multicast:
-                self.multicasts += 1
-                self._last_multicast = self.now
 
     def _deliver(self, client: int, ticket: int, order: Send | Report, ordered: float) -> None:
         flight = self._flights.get(client)
@@ -319,7 +323,7 @@ class Simulator:
             return  # it was told to report, and did
         del self._flights[client]
         outcome: Outcome = self.pool.result(ticket)
-        self.bytes_up += flight.upload_bytes
+        self.traffic.upload(self.now, flight.upload_bytes)
         if not outcome.finite:
             self._refuse(client, flight.order.due)
             return
@@ -368,12 +372,6 @@ class Simulator:
         there = np.maximum(self.now - self.devices.joins, np.finfo(float).tiny)
         return (self._idle + waiting) / there
 
-    def downloads_ratio(self) -> float | None:
-        """Bytes downloaded, as a multiple of one model per order (what FedAsync needs); None where models do not travel
-        or nobody had an order."""
-        once = int(self._orders.sum()) * self._model_bytes
-        return self.bytes_down / once if once else None
-
     def drifts_to_come(self) -> list[float]:
         """Times of the drifts that lie ahead."""
         return [at for at, kind, *_ in self._events if kind == Kind.DRIFT]
@@ -381,8 +379,7 @@ class Simulator:
     # State.
 
     _state = (
-        *("now", "updates", "client_steps", "bytes_up", "bytes_down", "multicasts", "_last_multicast"),
-        *("refused_in_a_row", "_events", "_number"),
+        *("now", "updates", "client_steps", "refused_in_a_row", "_events", "_number"),
         *("_status", "_orders", "_updates_of", "_generation", "_ready_since", "_idle", "_flights", "_finished"),
     )
 
@@ -390,6 +387,7 @@ class Simulator:
         """Everything that ``run`` goes on from, the strategy's state included."""
         return {name: getattr(self, name) for name in self._state} | {
             "evaluator": self.evaluator.save_state(),
+            "traffic": self.traffic.save_state(),
             "strategy": self.strategy.save_state(),
         }
 
@@ -397,4 +395,5 @@ class Simulator:
         for name in self._state:
             setattr(self, name, saved[name])
         self.evaluator.load_state(saved["evaluator"])
+        self.traffic.load_state(saved["traffic"])
         self.strategy.load_state(saved["strategy"])

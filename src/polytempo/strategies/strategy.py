@@ -15,7 +15,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Objective, Order, Orders, Train, Work
 from polytempo.core.registry import Registry, from_import_path, unknown
-from polytempo.core.splits import Split
+from polytempo.core.splits import Regrouping, Split
 from polytempo.core.validation import refusal
 from polytempo.core.vectors import Schema
 from polytempo.strategies.parts.participation import EVERYONE, Participation, Quota
@@ -110,6 +110,10 @@ class Strategy:
 
     def splits(self) -> Sequence[Split]:
         """How its clusters came about, in order of time."""
+        return ()
+
+    def regroupings(self) -> Sequence[Regrouping]:
+        """How its clusters were expanded and merged, in order of time."""
         return ()
 
     def similarity(self) -> np.ndarray | None:

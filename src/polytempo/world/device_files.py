@@ -8,8 +8,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from polytempo.core.streams import stream
-from polytempo.world.devices import Devices, SpeedChange, draw_speeds
-from polytempo.world.tables import Table, Who, apportioned, checked, chosen, read_toml
+from polytempo.world.device_types import DeviceType, Hardware, deal_types, device_types, hardware_of
+from polytempo.world.devices import Devices, SpeedChange, draw_hardware
+from polytempo.world.tables import Table, Who, checked, chosen, read_toml
 
 
 class Network(Table):
@@ -20,13 +21,29 @@ class Network(Table):
     latency: float = Field(default=0.0, ge=0)
 
 
-class DeviceType(Network):
-    """A kind of device, and the share of the clients that have one."""
+class TypeTable(Table):
+    """A kind of device, and the share of the clients that have one. A known device type (D1) needs no more than its
+    name and share; what is given beside them wins. Of any other, the seconds per step must be given."""
 
     name: str
     share: float = Field(gt=0)
-    seconds_per_step: float = Field(gt=0)
+    seconds_per_step: float | None = Field(default=None, gt=0)
     """As a multiple of the file's base."""
+    up: float | None = Field(default=None, gt=0, allow_inf_nan=True)
+    down: float | None = Field(default=None, gt=0, allow_inf_nan=True)
+    latency: float | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _has_a_speed(self) -> Self:
+        if self.seconds_per_step is None and self.name not in device_types:
+            raise ValueError(
+                f"{self.name} is no known device type ({', '.join(device_types)}), so it needs seconds_per_step"
+            )
+        return self
+
+    def device_type(self) -> DeviceType:
+        given = self.model_dump(exclude={"share"}, exclude_none=True)
+        return device_types[self.name]._replace(**given) if self.name in device_types else DeviceType(**given)
 
 
 class Availability(Table):
@@ -74,18 +91,18 @@ class DeviceFile(Table):
     jitter: float = Field(default=0.05, ge=0)
     think: float = Field(default=0.0, ge=0)
     pull_every: float | None = Field(default=None, gt=0)
-    network: Network = Network()
+    network: Network | None = None
     availability: Availability | None = None
     dropout: Dropout | None = None
     late: tuple[Late, ...] = ()
     speed_change: tuple[Change, ...] = ()
-    type: tuple[DeviceType, ...] = ()
+    type: tuple[TypeTable, ...] = ()
 
     @model_validator(mode="after")
     def _one_source_of_speed(self) -> Self:
         if self.type and self.speed is not None:
             raise ValueError("speed and [[type]] both set the clients' speed; keep one of them")
-        if self.type and self.network != Network():
+        if self.type and self.network is not None:
             raise ValueError("with [[type]], give up, down and latency in each type instead of [network]")
         if self.type and abs(sum(kind.share for kind in self.type) - 1) > 1e-6:
             raise ValueError(f"the types' shares sum to {sum(kind.share for kind in self.type):g}, expected 1")
@@ -95,13 +112,13 @@ class DeviceFile(Table):
 def devices_from_file(path: Path, clients: int, seed: int) -> Devices:
     """The devices that a file describes, for this many clients."""
     file, where = checked(DeviceFile, read_toml(path), str(path)), str(path)
-    speeds, networks = _typed(file, clients, seed) if file.type else _untyped(file, clients, seed)
+    hardware = _hardware(file, clients, seed)
     return Devices(
         seed=seed,
-        seconds_per_step=file.seconds_per_step * speeds,
-        up=np.array([n.up for n in networks]),
-        down=np.array([n.down for n in networks]),
-        latency=np.array([n.latency for n in networks]),
+        seconds_per_step=file.seconds_per_step * hardware.seconds_per_step,
+        up=hardware.up,
+        down=hardware.down,
+        latency=hardware.latency,
         joins=_joins(file.late, clients, seed, where),
         jitter=file.jitter,
         speed_changes=_speed_changes(file.speed_change, clients, seed, where),
@@ -111,19 +128,22 @@ def devices_from_file(path: Path, clients: int, seed: int) -> Devices:
         away=file.dropout.away if file.dropout else 0.0,
         think=file.think,
         pull_period=file.pull_every,
+        kinds=hardware.kinds,
     )
 
 
-def _untyped(file: DeviceFile, clients: int, seed: int) -> tuple[np.ndarray, list[Network]]:
-    return draw_speeds(file.speed or "homogeneous", clients, seed), [file.network] * clients
-
-
-def _typed(file: DeviceFile, clients: int, seed: int) -> tuple[np.ndarray, list[Network]]:
-    """Exactly the shares, rounded; which client has which type is drawn."""
-    counts = apportioned(clients, np.array([kind.share for kind in file.type]))
-    numbers = stream(seed, "device types").permutation(np.repeat(np.arange(len(file.type)), counts))
-    kinds: list[Network] = [file.type[number] for number in numbers]
-    return np.array([kind.seconds_per_step for kind in file.type])[numbers], kinds
+def _hardware(file: DeviceFile, clients: int, seed: int) -> Hardware:
+    """From the tables of types, or from the speed in words, on the network of the file where it has one."""
+    if file.type:
+        types, shares = [table.device_type() for table in file.type], [table.share for table in file.type]
+        return hardware_of(deal_types(types, shares, clients, seed))
+    hardware = draw_hardware(file.speed or "homogeneous", clients, seed)
+    if file.network is None:
+        return hardware
+    up, down, latency = (
+        np.full(clients, value) for value in (file.network.up, file.network.down, file.network.latency)
+    )
+    return hardware._replace(up=up, down=down, latency=latency)
 
 
 def _joins(late: tuple[Late, ...], clients: int, seed: int, where: str) -> np.ndarray:

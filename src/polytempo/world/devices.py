@@ -17,6 +17,7 @@ import numpy as np
 from polytempo.core.errors import UserError
 from polytempo.core.registry import Registry
 from polytempo.core.streams import stream
+from polytempo.world.device_types import Hardware, hardware_in_words
 
 FASTEST = 0.05
 """No draw makes a client or a round faster than this share of its mean."""
@@ -57,6 +58,8 @@ class Devices:
     """Mean seconds that a client-driven client waits before it starts again."""
     pull_period: float | None = None
     """Every how many seconds clients fetch their model on their own."""
+    kinds: tuple[str, ...] = ()
+    """The name of each client's device type, where clients have types."""
     _toggles: dict[int, list[float]] = field(default_factory=dict, repr=False)
     """When a client goes and comes, as far as anyone has asked."""
 
@@ -139,6 +142,19 @@ class Devices:
     def slowest_fifth(self) -> np.ndarray:
         return np.argsort(self.seconds_per_step, kind="stable")[-max(1, len(self) // 5) :]
 
+    def clients_by_kind(self) -> dict[str, np.ndarray]:
+        """The clients of each device type, the fastest type first; empty where clients have no types."""
+        names = np.array(self.kinds)
+        found = {name: np.flatnonzero(names == name) for name in sorted(set(self.kinds))}
+        return dict(sorted(found.items(), key=lambda kind: float(self.seconds_per_step[kind[1]].mean())))
+
+    def fastest_device(self) -> np.ndarray:
+        """The clients of the fastest device type; where clients have no types, the one fastest client."""
+        return next(iter(self.clients_by_kind().values()), self.fastest_fifth()[:1])
+
+    def slowest_device(self) -> np.ndarray:
+        return next(reversed(self.clients_by_kind().values()), self.slowest_fifth()[-1:])
+
     def _toggles_until(self, client: int, now: float) -> list[float]:
         """The client comes at the even entries and goes at the odd ones; the last entry lies after ``now``.
 
@@ -157,13 +173,13 @@ class Devices:
 
 
 class DeviceMix(NamedTuple):
-    """One way to give clients their speed: draws each client's seconds per step as a multiple of the base."""
+    """One way to give clients their devices."""
 
     form: str
     """How it is written on the command line."""
     summary: str
-    draw: Callable[[str, int, np.random.Generator], np.ndarray]
-    """(parameter, clients, rng) -> relative seconds per step; ValueError for a bad parameter."""
+    draw: Callable[[str, int, int], Hardware]
+    """(parameter, clients, seed) -> everybody's hardware; ValueError for a bad parameter."""
 
 
 def make_devices(spec: str, clients: int, seed: int) -> Devices:
@@ -175,8 +191,8 @@ def make_devices(spec: str, clients: int, seed: int) -> Devices:
         from polytempo.world.device_files import devices_from_file  # a file may name a mix of this module
 
         return devices_from_file(file, clients, seed)
-    free = np.full(clients, np.inf)
-    return Devices(seed, draw_speeds(spec, clients, seed), free, free, np.zeros(clients), np.zeros(clients))
+    hardware = draw_hardware(spec, clients, seed)
+    return Devices(seed, *hardware[:4], joins=np.zeros(clients), kinds=hardware.kinds)
 
 
 def device_file(spec: str) -> Path | None:
@@ -185,14 +201,24 @@ def device_file(spec: str) -> Path | None:
     return Path(spec) if not is_mix and (spec.endswith(".toml") or os.path.isfile(spec)) else None
 
 
-def draw_speeds(spec: str, clients: int, seed: int) -> np.ndarray:
-    """Relative seconds per step of each client, mean or fastest 1, for a mix in words."""
+def draw_hardware(spec: str, clients: int, seed: int) -> Hardware:
+    """The hardware of each client, for a mix in words."""
     name, _, parameter = spec.partition(":")
     mix = device_mixes[name]
     try:
-        return mix.draw(parameter, clients, stream(seed, "devices"))
+        return mix.draw(parameter, clients, seed)
     except ValueError:
         raise UserError(f"Devices {spec!r} are not understood. Expected {mix.form}: {mix.summary}") from None
+
+
+def _speeds(draw: Callable[[str, int, np.random.Generator], np.ndarray]) -> Callable[[str, int, int], Hardware]:
+    """A mix from a function that draws relative seconds per step, mean or fastest 1; communication takes no time."""
+
+    def hardware(parameter: str, clients: int, seed: int) -> Hardware:
+        free = np.full(clients, np.inf)
+        return Hardware(draw(parameter, clients, stream(seed, "devices")), free, free, np.zeros(clients))
+
+    return hardware
 
 
 def _homogeneous(parameter: str, clients: int, rng: np.random.Generator) -> np.ndarray:
@@ -231,8 +257,17 @@ def _require(condition: bool) -> None:
 
 
 device_mixes: Registry[DeviceMix] = Registry("device mix")
-device_mixes.add("homogeneous", DeviceMix("homogeneous", "every client needs 1 s per step.", _homogeneous))
-device_mixes.add("normal", DeviceMix("normal:0.3", "normal with mean 1 s and this deviation.", _normal))
-device_mixes.add("exponential", DeviceMix("exponential", "exponential with mean 1 s.", _exponential))
-device_mixes.add("slow", DeviceMix("slow:0.3x5", "this share of the clients is slower by this factor.", _slow))
-device_mixes.add("uniform", DeviceMix("uniform:5", "uniform between 1 s and this many seconds.", _uniform))
+device_mixes.add("homogeneous", DeviceMix("homogeneous", "every client needs 1 s per step.", _speeds(_homogeneous)))
+device_mixes.add("normal", DeviceMix("normal:0.3", "normal with mean 1 s and this deviation.", _speeds(_normal)))
+device_mixes.add("exponential", DeviceMix("exponential", "exponential with mean 1 s.", _speeds(_exponential)))
+device_mixes.add("slow", DeviceMix("slow:0.3x5", "this share of the clients is slower by this factor.", _speeds(_slow)))
+device_mixes.add("uniform", DeviceMix("uniform:5", "uniform between 1 s and this many seconds.", _speeds(_uniform)))
+device_mixes.add(
+    "types",
+    DeviceMix(
+        "types, types:D1=0.2,D5=0.8 or types:D1*3,D2*2,D5",
+        "named device types (polytempo list device-types) with their network: EchoPFL's mix, other shares, or one per "
+        "client in order. A D1 needs 1 s per step.",
+        hardware_in_words,
+    ),
+)

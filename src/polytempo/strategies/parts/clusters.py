@@ -1,13 +1,14 @@
 """Clusters: who shares a model with whom, one branch per cluster, and how the clusters came about."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Train
-from polytempo.core.splits import Split
+from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import Attributes, stateful
 from polytempo.strategies.strategy import Setting, Strategy
 
@@ -16,10 +17,12 @@ from polytempo.strategies.strategy import Setting, Strategy
 class Clusters(Attributes):
     """A partition of the clients that are there. Clusters have numbers that are never used twice: a split ends its
     cluster and begins new ones, each from the weights and the version of the old one, so that versions stay comparable
-    over a split. Who goes away keeps its cluster, unless that splits meanwhile."""
+    over a split. Who goes away keeps its cluster, unless that ends meanwhile."""
 
-    def __init__(self, branches: Mapping[int, Branch]) -> None:
+    def __init__(self, branches: Mapping[int, Branch], together: bool = True) -> None:
         self.branches = dict(branches)
+        self.together = together
+        self.next_number = max(branches) + 1
         self.members: dict[int, dict[int, None]] = {cluster: {} for cluster in branches}
         """The clients of each cluster that are there, in the order in which they came."""
         self.home: dict[int, int] = {}
@@ -27,12 +30,14 @@ class Clusters(Attributes):
         self.newcomers: dict[int, None] = {}
         """Clients that are there and belong to no cluster yet."""
         self.splits: list[Split] = []
+        self.regroupings: list[Regrouping] = []
 
     def join(self, client: int) -> None:
-        """A client comes, or comes back. While there is only one cluster, everybody belongs to it."""
+        """A client comes, or comes back. While there is only one cluster, everybody belongs to it if they are
+        ``together``."""
         if client in self.home:
             self.members[self.home[client]][client] = None
-        elif len(self.branches) == 1:
+        elif self.together and len(self.branches) == 1:
             self.assign(client, next(iter(self.branches)))
         else:
             self.newcomers[client] = None
@@ -82,23 +87,58 @@ class Clusters(Attributes):
         members, branch = self.members[cluster], self.branches[cluster]
         if sorted(client for part in parts for client in part) != sorted(members):
             raise ValueError(f"the parts {parts} are no partition of cluster {cluster} with members {list(members)}")
-        first = max(self.branches) + 1
-        for number, part in enumerate(parts, first):
-            self.branches[number] = Branch(branch.weights, branch.version)
-            self.members[number] = dict.fromkeys(part)
-            self.home |= dict.fromkeys(part, number)
+        numbers = tuple(self.found(Branch(branch.weights, branch.version), part) for part in parts)
+        self._end(cluster)
+        self.splits.append(Split(now, cluster, numbers, tuple(map(tuple, parts)), {**why}))
+
+    def found(self, branch: Branch, clients: Sequence[int]) -> int:
+        """Begin a cluster with these clients, out of those they were in; its number."""
+        number = self.next_number
+        self.next_number += 1
+        self.branches[number], self.members[number] = branch, {}
+        for client in clients:
+            self.assign(client, number)
+        return number
+
+    def expand(self, cluster: int, clients: Sequence[int], now: float, why: Mapping[str, float]) -> int:
+        """Begin a cluster for some members of another, from its weights and version; its number."""
+        branch = self.branches[cluster]
+        number = self.found(Branch(branch.weights, branch.version), clients)
+        self.regroupings.append(Regrouping(now, "expansion", cluster, number, tuple(clients), {**why}))
+        return number
+
+    def merge(self, main: int, other: int, weights: Tensor, now: float, why: Mapping[str, float]) -> None:
+        """End the other cluster; its clients, also those that are away, and these weights go to the main one, whose
+        version is then above both."""
+        moved = tuple(self.members[other])
+        self.branches[main] = Branch(weights, max(self.branches[main].version, self.branches[other].version) + 1)
+        self.members[main] |= self.members[other]
+        self.home |= {client: main for client, home in self.home.items() if home == other}
+        self._end(other)
+        self.regroupings.append(Regrouping(now, "merge", other, main, moved, {**why}))
+
+    def end_empty(self) -> list[int]:
+        """End the clusters of which nobody is there, but for the largest; their numbers."""
+        kept = self.largest()
+        empty = [cluster for cluster, members in self.members.items() if not members and cluster != kept]
+        for cluster in empty:
+            self._end(cluster)
+        return empty
+
+    def _end(self, cluster: int) -> None:
         del self.members[cluster], self.branches[cluster]
         self.home = {client: home for client, home in self.home.items() if home != cluster}
-        self.splits.append(
-            Split(now, cluster, tuple(range(first, first + len(parts))), tuple(map(tuple, parts)), {**why})
-        )
 
 
 class Clustered(Strategy):
-    """The base of clustered methods: a client is given, and served, the model of its cluster."""
+    """The base of clustered methods: a client is given, and served, the model of its cluster, or while it has none of
+    the largest."""
+
+    together: ClassVar[bool] = True
+    """Does everybody belong to the first cluster, as long as it is the only one?"""
 
     def begin(self, setting: Setting) -> None:
-        self.clusters = Clusters(self.first_branches(setting))
+        self.clusters = Clusters(self.first_branches(setting), self.together)
         super().begin(setting)
         del self.model  # its branches are those of the clusters
 
@@ -129,3 +169,6 @@ class Clustered(Strategy):
 
     def splits(self) -> Sequence[Split]:
         return self.clusters.splits
+
+    def regroupings(self) -> Sequence[Regrouping]:
+        return self.clusters.regroupings

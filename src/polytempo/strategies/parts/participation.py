@@ -1,6 +1,6 @@
 """Whom to pick next. Shared by all methods, so that it means the same in simulation and in service."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
@@ -89,8 +89,21 @@ class Participation:
 
     def round(self) -> list[int]:
         """The members of a synchronous round, or nobody while fewer than the quota are idle."""
+        return self._pick(self.wanted())
+
+    def wanted(self) -> int:
+        """How many a synchronous round begins with now: the quota, or 0 while fewer are idle."""
         wanted = self.quota.of(len(self.members))
-        return self._pick(wanted) if 0 < wanted <= len(self._idle) else []
+        return wanted if wanted <= len(self._idle) else 0
+
+    def idle(self) -> list[int]:
+        """Who is idle, in the order of their numbers, for a method that picks by itself. Costs O(n log n)."""
+        return sorted(self._idle)
+
+    def employ(self, clients: Iterable[int]) -> None:
+        """Start idle clients that a method has picked by itself."""
+        for client in clients:
+            self._employ(client)
 
     def could_fill(self, clients: int) -> bool:
         """Are so many idle, whoever they are, that a round among this many clients might begin?"""

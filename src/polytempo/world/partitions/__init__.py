@@ -13,7 +13,7 @@ from polytempo.core.registry import Registry
 from polytempo.world.dataset import Dataset
 from polytempo.world.drift import Drift, plan_drifts
 from polytempo.world.federation import Federation
-from polytempo.world.partitions import deals, fedcompass, given, rotations
+from polytempo.world.partitions import composition, deals, fedcompass, given, rotations
 from polytempo.world.partitions.deals import Deal, Request, split_locally
 from polytempo.world.partitions.given import natural_clients
 
@@ -56,7 +56,7 @@ def make_federation(
 
 
 def clients_in(partition: str, dataset: Dataset, min_samples: int = 2) -> int | None:
-    """How many clients a partition has by itself (``natural``, ``file``), or None where the user chooses."""
+    """How many clients a partition has by itself (``natural``, ``composition``, ``file``), or None: the user says."""
     kind, parameter = _parsed(partition)
     return None if kind.own_clients is None else kind.own_clients(dataset, parameter, min_samples)
 
@@ -139,6 +139,16 @@ partitions.add(
         "1 to 36 clusters of rotated images; each client draws its own mixture from their pools (CDFL).",
         rotations.parse,
         rotations.make,
+    ),
+)
+partitions.add(
+    "composition",
+    Partition(
+        "composition:0-3/0-1/0*1,1*3",
+        "client by client the labels and, behind *, their weights; all get equally many samples.",
+        composition.parse,
+        _dealt(composition.composition),
+        lambda _, compositions, __: len(compositions),
     ),
 )
 partitions.add(

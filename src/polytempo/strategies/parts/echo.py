@@ -1,0 +1,72 @@
+"""Echo: when a cluster's fresh model is worth sending to all its members (EchoPFL, section 5.2). After every
+aggregation a policy compares what the model has changed since the last broadcast with what single aggregations
+change."""
+
+from collections import deque
+from itertools import chain, zip_longest
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.core.state import Attributes, stateful
+from polytempo.strategies.parts.echo_predictor import LAST, Predictor
+
+Policy = Literal["accumulated", "eq4", "rnn", "always", "never"]
+
+
+def l1(a: Tensor, b: Tensor) -> float:
+    """``||a - b||_1``"""
+    return float(torch.dist(a, b, 1))
+
+
+@stateful
+class Echo(Attributes):
+    """What one cluster's broadcasts are decided from."""
+
+    def __init__(self, model: Tensor, predictor: Predictor | None = None) -> None:
+        self.broadcast = model
+        """The model that was last broadcast, or that the cluster began with."""
+        self.changes: deque[float] = deque(maxlen=LAST)
+        """How much each of the last aggregations changed the model, ``||v_t - v_{t-1}||_1``."""
+        self.accumulated = 0.0
+        """How far the model is from the one that was last broadcast."""
+        self.predictor = predictor
+
+    def record(self, model: Tensor, change: float) -> None:
+        """An aggregation changed the model to this one, by so much."""
+        if self.predictor is not None:
+            self.predictor.learn(float(self.accumulated >= change))
+        self.changes.append(change)
+        self.accumulated = l1(model, self.broadcast)
+
+    def pays(self, policy: Policy, rho: float) -> bool:
+        """Is it time to broadcast? ``accumulated``: the accumulated change is at least rho times the mean of the last
+        ones. ``eq4``: it is at least the last one, which stands for the next (Eq. 4). ``rnn``: the predictor says that
+        it will be at least the next one."""
+        if policy == "accumulated":
+            return bool(self.accumulated >= rho * np.mean(self.changes))
+        if policy == "eq4":
+            return self.accumulated >= self.changes[-1]
+        if policy == "rnn":
+            assert self.predictor is not None
+            return self.predictor.expects_less(self.changes, self.accumulated)
+        return policy == "always"
+
+    def sent(self, model: Tensor) -> None:
+        """The model was broadcast."""
+        self.broadcast, self.accumulated = model, 0.0
+
+    def expanded(self, model: Tensor) -> "Echo":
+        """That of a cluster which was expanded out of this one: the same predictor, and no record."""
+        return Echo(model, None if self.predictor is None else self.predictor.copy())
+
+    def merged(self, other: "Echo", model: Tensor) -> "Echo":
+        """That of two clusters which became one: the last changes of both in turn, the newest last, and the mean of the
+        predictors."""
+        both = self.predictor is not None and other.predictor is not None
+        made = Echo(model, self.predictor.mean(other.predictor) if both else None)  # type: ignore[union-attr,arg-type]
+        newest_first = chain.from_iterable(zip_longest(reversed(self.changes), reversed(other.changes)))
+        made.changes.extend([change for change in newest_first if change is not None][:LAST][::-1])
+        return made

@@ -1,0 +1,40 @@
+"""How clusters are refined by what their clients say (EchoPFL, section 4.3): who is expanded out of a cluster, which
+two are merged, and into what."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.strategies.parts.soft_labels import divergence
+
+FEWEST = 5
+"""Clients with a feedback that a cluster must have to be expanded."""
+
+
+def worst_fifth(feedback: Mapping[int, float]) -> list[int]:
+    """The clients with the highest feedbacks, a fifth of all; nobody if there are fewer than five."""
+    ranked = sorted(feedback, key=lambda client: (feedback[client], client))
+    return ranked[-max(round(len(ranked) / FEWEST), 1) :] if len(ranked) >= FEWEST else []
+
+
+def nearest_pair(labels: Mapping[int, np.ndarray | None]) -> tuple[float, int, int]:
+    """The two clusters whose mean soft labels diverge least, by number, behind how much they do; it is infinite where
+    no two are known."""
+    return min((divergence(labels[a], labels[b]), a, b) for a, b in combinations(sorted(labels), 2))
+
+
+def along_direction(main: Tensor, other: Tensor, latest: Tensor) -> Tensor:
+    """Algorithm 1: ``dir = v_aux - v_main``, ``post = u_main - v_main`` of the latest update, ``x = dir * post``,
+    ``alpha = max(x, 0) / max(x)``, ``v = alpha v_aux + (1 - alpha) v_main``, coordinate by coordinate: the other model
+    counts where training leads towards it. Where it nowhere does, the main model stays."""
+    agreement = (other - main) * (latest - main)
+    most = float(agreement.max())
+    return torch.lerp(main, other, agreement.clamp(min=0) / most) if most > 0 else main
+
+
+def mean_feedback(feedback: Mapping[int, float], clients: Sequence[int]) -> float:
+    """The mean over these clients, 0 if there are none."""
+    return float(np.mean([feedback[client] for client in clients])) if clients else 0.0
