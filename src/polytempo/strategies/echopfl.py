@@ -5,7 +5,7 @@ Settled here, where the paper is silent or of two minds: a client is assigned an
 is on a tie (an expanded cluster begins as a copy of the one it came from); clusters are expanded every four updates per
 client, and merged half a period later; a cluster that nobody is in ends. A broadcast goes to the members in training:
 who is not gets the newest model with its next order anyway. The default policy of broadcasts is the cheapest that lost
-no accuracy; the paper's two (its Eq. 4 and its predictor) are others. See docs/clustering.md."""
+no accuracy; the paper's two (its Eq. 4 and its predictor) are others. See docs/broadcasts.md."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
