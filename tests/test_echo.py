@@ -5,12 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from building import vector
+from polytempo.core.rows import l1
 from polytempo.core.state import pack, unpack
-from polytempo.strategies.parts.echo import Echo, l1
+from polytempo.strategies.parts.echo import Echo
 from polytempo.strategies.parts.echo_predictor import LAST, Predictor, examples, pretrained, window_of
 from polytempo.strategies.parts.echo_states import RECORDED
 
@@ -53,6 +54,7 @@ def test_always_and_never():
     assert not walked(1, 100).pays("never", 5)
 
 
+@settings(deadline=None)  # the first call compiles
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=80), st.floats(1, 8))
 def test_while_changes_do_not_grow_at_most_one_in_rho_aggregations_is_broadcast(sizes, rho):
     echo, place, broadcasts = Echo(vector(0)), 0.0, 0
@@ -63,6 +65,16 @@ def test_while_changes_do_not_grow_at_most_one_in_rho_aggregations_is_broadcast(
             broadcasts += 1
             echo.sent(torch.tensor([place], dtype=torch.float64))
     assert broadcasts <= len(sizes) / rho
+
+
+@settings(deadline=None)
+@given(st.integers(1, 5000), st.integers(0, 9))
+def test_the_l1_distance_is_that_of_the_definition(size, seed):
+    a, b = torch.randn(2, size, generator=torch.Generator().manual_seed(seed))
+    assert l1(a, b) == pytest.approx(float((a.double() - b.double()).abs().sum()), rel=1e-5)
+    assert l1(a, a) == 0
+    with pytest.raises(ValueError, match="expected"):
+        l1(a, torch.zeros(size + 1))
 
 
 # Through expansion and merging.

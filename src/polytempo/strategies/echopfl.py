@@ -18,9 +18,10 @@ from torch import Tensor
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Order, Orders, Send, Train
+from polytempo.core.rows import l1
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.cosines import cosine, norm
-from polytempo.strategies.parts.echo import Echo, Policy, l1
+from polytempo.strategies.parts.echo import Echo, Policy
 from polytempo.strategies.parts.echo_predictor import pretrained
 from polytempo.strategies.parts.refinement import along_direction, mean_feedback, nearest_pair, worst_fifth
 from polytempo.strategies.parts.soft_labels import as_soft_label, divergence, mean_soft_label

@@ -7,18 +7,13 @@ from itertools import chain, zip_longest
 from typing import Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from polytempo.core.rows import l1
 from polytempo.core.state import Attributes, stateful
 from polytempo.strategies.parts.echo_predictor import LAST, Predictor
 
 Policy = Literal["accumulated", "eq4", "rnn", "always", "never"]
-
-
-def l1(a: Tensor, b: Tensor) -> float:
-    """``||a - b||_1``"""
-    return float(torch.dist(a, b, 1))
 
 
 @stateful
