@@ -16,6 +16,15 @@ from polytempo.strategies.parts.echo_predictor import LAST, Predictor, examples,
 from polytempo.strategies.parts.echo_states import RECORDED
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As drivers do: the network is small, and threads that wait for each other take most of the time."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def walked(*places: float, predictor: Predictor | None = None) -> Echo:
     """A model of one number that was at these places after aggregations, and began at 0."""
     echo, before = Echo(vector(0), predictor), 0.0
@@ -115,6 +124,7 @@ def test_a_window_holds_the_last_changes_relative_to_the_accumulated_one():
     assert window == [0.0] * 7 + [np.log(2.5), np.log(0.5), 0.0]
     assert window_of([1.0] * 20, 1.0) == [0.0] * LAST
     assert window_of([0.0, 1.0], 0.0)[-2:] == [-5, 5]
+    assert window_of([np.inf, 1.0], np.inf)[-2:] == [-5, -5]
     assert max(map(abs, window_of([1e30, 1e-30], 1.0))) == 5
 
 
@@ -138,31 +148,22 @@ def test_the_pretrained_predictor_fits_what_was_recorded_better_than_the_commone
 
 
 def test_the_predictor_learns_a_rule_while_it_is_in_use():
-    """Large and small changes take turns; a broadcast follows each, so the accumulated change is always the last one,
-    and the next is smaller exactly after a large one. The predictor was taught the opposite."""
-    predictor = pretrained()
-    changes = [1.0, 3.0] * 5
-    hits = []
-    for turn in range(120):
+    """Small and large changes take turns, and everything is broadcast at once, so that the accumulated change is
+    always the last one: the next is at most as large exactly after a large one."""
+    echo, place, hits = Echo(vector(0), pretrained()), 0.0, []
+    assert echo.predictor is not None
+    said = None
+    for turn in range(160):
         change = 1.0 if turn % 2 == 0 else 3.0
-        larger_before = changes[-1] > change
-        said = predictor.expects_less(changes, changes[-1])
-        hits.append(said == larger_before)
-        predictor.learn(float(larger_before))
-        changes = [*changes[1:], change]
+        if said is not None:
+            hits.append(said == (change == 1.0))
+        place += change
+        echo.record(vector(place), change)
+        said = echo.pays("rnn", 5)
+        echo.sent(vector(place))
+    labels = [outcome for _, outcome in echo.predictor.known]
+    assert sum(labels) == LAST / 2  # a broadcast after the state was judged does not change what it was
     assert np.mean(hits[-40:]) > 0.9
-
-
-def test_the_predictor_learns_noise_no_better_than_chance():
-    """What the test above finds is in the rule, and not in the way it is measured."""
-    rng = np.random.default_rng(0)
-    predictor, changes, hits = pretrained(), [1.0] * LAST, []
-    for _ in range(150):
-        said = predictor.expects_less(changes, 1.0)
-        outcome = float(rng.random() < 0.5)
-        hits.append(said == bool(outcome))
-        predictor.learn(outcome)
-    assert 0.3 < np.mean(hits) < 0.7
 
 
 def test_the_predictor_learns_only_from_states_that_it_judged():
@@ -173,14 +174,17 @@ def test_the_predictor_learns_only_from_states_that_it_judged():
     predictor.expects_less([1.0], 1.0)
     predictor.learn(1.0)
     assert not torch.equal(predictor.weights, before)
-    assert len(predictor.known) == 1
+    assert [outcome for _, outcome in predictor.known] == [1.0]
+    predictor.expects_less([1.0], 1.0)
+    predictor.learn(1.1)
+    assert [outcome for _, outcome in predictor.known] == [1.0, 0.0]
 
 
 def test_a_predictor_comes_back_as_it_was_saved():
     predictor = pretrained()
     for step in range(12):
         predictor.expects_less([1.0, 2.0], 1.5)
-        predictor.learn(float(step % 2))
+        predictor.learn(1.0 + step % 2)
     loaded = unpack(*pack(predictor))
     for one in (predictor, loaded):
         one.expects_less([2.0, 1.0], 1.5)
@@ -193,4 +197,9 @@ def test_a_model_that_does_not_change_any_more_is_no_trouble(policy):
     echo = Echo(vector(0), pretrained() if policy == "rnn" else None)
     for _ in range(12):
         echo.record(vector(0), 0.0)
-        assert echo.pays(policy, 5) in (True, False)
+        assert policy == "rnn" or not echo.pays(policy, 5)
+    if policy == "rnn":
+        echo.pays(policy, 5)
+        echo.record(vector(0), 0.0)
+        assert echo.predictor is not None
+        assert torch.isfinite(echo.predictor.weights).all()

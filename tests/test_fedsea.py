@@ -14,7 +14,7 @@ from polytempo.core.state import digest, pack, unpack
 from polytempo.core.vectors import Schema
 from polytempo.sim.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy
-from polytempo.strategies.fedsea import FedSEA, Pace, Training, weighted_mean
+from polytempo.strategies.fedsea import FedSEA, Pace, Training
 from polytempo.strategies.parts.compass import ArrivalGroup
 from polytempo.strategies.parts.participation import EVERYONE, Quota
 
@@ -38,9 +38,9 @@ def test_the_mean_is_by_samples_and_staleness():
     strategy.model.step(vector(0.0))
     strategy.model.step(vector(0.0))
     fresh, stale = update(0, 3, vector(0), vector(1), samples=2), update(1, 0, vector(0), vector(7), samples=4)
-    weights = [strategy.weight(fresh), strategy.weight(stale)]
-    assert weights == [2, 4 * 0.5]
-    assert weighted_mean([fresh, stale], weights).item() == pytest.approx((2 * 1 + 2 * 7) / 4)
+    assert [strategy.weight(fresh), strategy.weight(stale)] == [2, 4 * 0.5]
+    strategy.aggregate([fresh, stale])
+    assert strategy.model.weights.item() == pytest.approx((2 * 1 + 2 * 7) / 4)
 
 
 def test_the_first_point_is_when_the_share_has_arrived():
@@ -110,9 +110,9 @@ def test_a_straggler_trains_in_full_and_counts_at_a_later_point():
     clients.run(until=599.0)
     assert [(ordered.steps, ordered.due) for ordered in clients.ordered if ordered.client == 2] == [(10, None)]
     assert clients.strategy.model.version > 40
-    with patch("polytempo.strategies.fedsea.weighted_mean", wraps=weighted_mean) as mean:
+    with patch.object(FedSEA, "aggregate") as aggregate:
         clients.run(until=620.0)
-    assert sum(one.client == 2 for call in mean.call_args_list for one in call.args[0]) == 1
+    assert sum(one.client == 2 for call in aggregate.call_args_list for one in call.args[0]) == 1
 
 
 def test_who_is_awaited_and_silent_delays_a_point_only_until_its_latest():
@@ -163,14 +163,10 @@ def test_the_server_sets_a_timer_for_the_latest_time_of_a_point():
 def test_every_update_counts_exactly_once_whoever_comes_and_goes(seconds, share, participation, happenings):
     aggregated, handed = [], []
 
-    def mean(updates, weights):
-        aggregated.extend(updates)
-        return weighted_mean(updates, weights)
-
     strategy = fedsea(len(seconds), share=share, participation=participation)
     told = strategy.updated
     object.__setattr__(strategy, "updated", lambda one, now: (handed.append(one), told(one, now))[1])
-    with patch("polytempo.strategies.fedsea.weighted_mean", mean):
+    with patch.object(FedSEA, "aggregate", lambda _, updates: aggregated.extend(updates)):
         clients, there, now = Clockwork(strategy, seconds), set(range(len(seconds))), 0.0
         for later, client, what in happenings:
             now += later

@@ -43,8 +43,8 @@ def rounds_to_recover(run: Run, _: Run) -> float | None:
 
 
 def _around(run: Run) -> list[tuple[float, tuple[np.ndarray, np.ndarray]]]:
-    """For each drift the accuracy before it, and the accuracies after it with the rounds since; the drift's own moment
-    belongs to neither."""
+    """For each drift the accuracy before it, and the accuracies after it with the rounds since; an evaluation at the
+    very moment comes before it."""
     times, accuracies = run.over_evaluations("time"), run.over_evaluations("accuracy")
     rounds = run.over_evaluations("updates") / run.clients()
     moments = [*drift_times(run), np.inf]
@@ -117,7 +117,8 @@ add_bench(
     "drift",
     "section 7.5: two days of label drift",
     "Means over the drifts of a run: the served accuracy at the last evaluation before a drift, the lowest of the two "
-    "evaluations after it, and the rounds (as many updates as clients) until it is within two points of before.",
+    "evaluations after it, and the rounds (as many updates as clients) until it is within two points of before. All "
+    "methods have the same virtual time, in which those that wait for everybody have fewer rounds.",
     [
         _drifting(
             "two-days",

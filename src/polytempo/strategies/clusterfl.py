@@ -11,20 +11,18 @@ digits, one of four seeds ended with wrong clusters when they were made after ev
 Who is clustered is everybody that is there, by the last answer; who did not take part in the round stays where it was.
 New clusters take the places of those with which they share most clients, so that a cluster goes on while its clients
 stay together. A client without a usable answer stays where it is. A newcomer, and so everybody at first, trains from
-the model of the largest cluster, and counts there if its answer is of no use."""
+the model of the largest cluster, and counts there until the next clustering finds its place."""
 
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Train
 from polytempo.strategies.parts.clusters import Clustered
-from polytempo.strategies.parts.rounds import Rounds
+from polytempo.strategies.parts.rounds import Rounds, weighted_mean
 from polytempo.strategies.parts.soft_labels import as_soft_label, comparable, divergences
 from polytempo.strategies.strategy import Setting, strategy
 
@@ -68,8 +66,9 @@ class ClusterFL(Clustered, Rounds):
         trained: dict[int, list[Update]] = {}
         for update in updates:
             trained.setdefault(self.clusters.of(update.client), []).append(update)
-        for cluster, theirs in trained.items():
-            self.clusters.branches[cluster].replace(mean_model(theirs))
+        for cluster, theirs in trained.items():  # models, not deltas: who comes from elsewhere started elsewhere
+            mean = weighted_mean((update.weights for update in theirs), [update.samples for update in theirs])
+            self.clusters.branches[cluster].replace(mean)
 
     def _recluster(self, movable: Collection[int]) -> None:
         clients = comparable(self.soft_labels)
@@ -77,15 +76,6 @@ class ClusterFL(Clustered, Rounds):
         for cluster, part in places(parts, self.clusters.home, list(self.clusters.branches)).items():
             for client in [client for client in part if client in movable]:
                 self.clusters.assign(client, cluster)
-
-
-def mean_model(updates: Sequence[Update]) -> Tensor:
-    """``sum_i n_i / n w_i``: members that come from other clusters started from other models."""
-    total = sum(update.samples for update in updates)
-    mean = torch.zeros_like(updates[0].weights)
-    for update in updates:
-        mean.add_(update.weights, alpha=update.samples / total)
-    return mean
 
 
 def by_average_linkage(clients: Sequence[int], distances: np.ndarray, parts: int) -> list[list[int]]:

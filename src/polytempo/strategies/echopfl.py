@@ -87,7 +87,8 @@ class EchoPFL(Clustered):
         """Clients in training -> the clusters that were offered to each, its own first."""
         self.since_expansion = 0
         self.merging_is_due = False
-        self.first_predictor = pretrained() if self.broadcast == "rnn" else None  # now, not on the first client's time
+        self.first_predictor = pretrained() if self.broadcast == "rnn" else None
+        """Made now, and not while the first client waits."""
 
     def resolved(self) -> dict[str, Any]:
         return {"refine_every": self._period()}
@@ -124,11 +125,12 @@ class EchoPFL(Clustered):
     def updated(self, update: Update, now: float) -> Iterator[Order]:
         client = update.client
         offered = self.training.pop(client, ())
-        self._hear(update)
+        self._hear_soft_label(update)
         if client not in self.clusters.home and self.founded < self.first_clusters:
             self._found(update)
         else:
-            self._assign(client, self._nearest(update, offered))
+            self.clusters.assign(client, self._nearest(update, offered))
+            self._hear_feedback(update, offered)
             yield from self._mix(update)
         yield from self._refine(now)
 
@@ -136,16 +138,23 @@ class EchoPFL(Clustered):
         self.training.pop(client, None)
         return super().left(client, now)
 
-    def _hear(self, update: Update) -> None:
-        """Keep what the client says, as far as it makes sense."""
+    def _hear_soft_label(self, update: Update) -> None:
         fit = update.answers.get(FIT)
-        said = fit if isinstance(fit, dict) else {}
-        feedback = said.get("feedback")
-        if update.client in self.clusters.home and isinstance(feedback, float) and 0 <= feedback <= WORST:
-            self.feedback[update.client] = feedback
-        label = as_soft_label(update.answers.get(SOFT_LABELS, said.get("soft_labels")))
+        said = fit.get("soft_labels") if isinstance(fit, dict) else None
+        label = as_soft_label(update.answers.get(SOFT_LABELS, said))
         if label is not None:
             self.soft_labels[update.client] = label
+
+    def _hear_feedback(self, update: Update, offered: tuple[int, ...]) -> None:
+        """Keep what the client says of the model it got, if that is the one of the cluster it now is in."""
+        fit = update.answers.get(FIT)
+        feedback = fit.get("feedback") if isinstance(fit, dict) else None
+        received = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
+        is_about_it = received is not None and received == self.clusters.home[update.client]
+        if is_about_it and isinstance(feedback, int | float) and 0 <= feedback <= WORST:
+            self.feedback[update.client] = float(feedback)
+        else:
+            self.feedback.pop(update.client, None)
 
     def _found(self, update: Update) -> None:
         """One of the first updates: it is the model of a new cluster."""
@@ -159,17 +168,12 @@ class EchoPFL(Clustered):
         self.latest[cluster] = update.weights
         self.echoes[cluster] = Echo(update.weights, self.first_predictor and self.first_predictor.copy())
 
-    def _assign(self, client: int, cluster: int) -> None:
-        if self.clusters.home.get(client) != cluster:
-            self.feedback.pop(client, None)  # it was about another model
-            self.clusters.assign(client, cluster)
-
     def _nearest(self, update: Update, offered: tuple[int, ...]) -> int:
         """The cluster that the client belongs to: on a tie, the one it is in."""
         own = self.clusters.of(update.client)
         if self.assignment == "loss" and update.chosen is not None:
-            chosen = offered[update.chosen]
-            return own if update.chosen == 0 or chosen not in self.clusters.branches else chosen
+            chosen, at_home = offered[update.chosen], update.client in self.clusters.home
+            return own if (at_home and update.chosen == 0) or chosen not in self.clusters.branches else chosen
         distances = {cluster: self._distance(update, cluster) for cluster in self.clusters.branches}
         nearest = min(distances, key=lambda cluster: distances[cluster])
         return nearest if distances[nearest] < distances[own] else own
@@ -177,15 +181,17 @@ class EchoPFL(Clustered):
     def _distance(self, update: Update, cluster: int) -> float:
         model = self.clusters.branches[cluster].weights
         if self.assignment == "kl":
-            return divergence(self.soft_labels.get(update.client), self._soft_label_of(cluster))
+            return divergence(self.soft_labels.get(update.client), self._soft_label_of(cluster, update.client))
         if self.assignment == "cosine":
             own, theirs = update.weights - self.setting.initial, model - self.setting.initial
             return -cosine(own, theirs, norm(own) * norm(theirs))
         return l1(update.weights, model)
 
-    def _soft_label_of(self, cluster: int) -> np.ndarray | None:
+    def _soft_label_of(self, cluster: int, but: int | None = None) -> np.ndarray | None:
+        """The mean over its members; but for one, unless it is alone."""
         members = self.clusters.members[cluster]
-        return mean_soft_label({client: self.soft_labels[client] for client in members if client in self.soft_labels})
+        known = {client: self.soft_labels[client] for client in members if client in self.soft_labels}
+        return mean_soft_label({client: label for client, label in known.items() if client != but} or known)
 
     def _mix(self, update: Update) -> Iterator[Order]:
         """``v_c <- lerp(v_c, u_i, share)``, and a broadcast if it pays."""
@@ -202,7 +208,7 @@ class EchoPFL(Clustered):
         branch = self.clusters.branches[cluster]
         self.echoes[cluster].sent(branch.weights)
         for client in self.clusters.members[cluster]:
-            if client in self.training:
+            if len(self.training.get(client, ())) == 1:  # who was offered several may train another cluster's
                 yield self._send(client, branch)
 
     # Refinement.
@@ -253,6 +259,8 @@ class EchoPFL(Clustered):
                 break  # nothing is known of all but one
             main, other = (b, a) if len(self.clusters.members[b]) > len(self.clusters.members[a]) else (a, b)
             model = self._merged(main, other)
+            for client in self.clusters.members[other]:
+                self.feedback.pop(client, None)  # it was about another model
             self.clusters.merge(main, other, model, now, {"divergence": apart})
             self.echoes[main] = self.echoes[main].merged(self.echoes.pop(other), model)
             self.latest.pop(other, None)

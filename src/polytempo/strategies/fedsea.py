@@ -19,14 +19,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Due, Order, Orders, SetTimer, Train
 from polytempo.core.state import stateful
 from polytempo.strategies.parts.compass import FASTEST, ROUNDING, ArrivalGroup
+from polytempo.strategies.parts.rounds import weighted_mean
 from polytempo.strategies.parts.staleness import Polynomial, Staleness
 from polytempo.strategies.strategy import Strategy, strategy
 
@@ -114,12 +113,15 @@ class FedSEA(Strategy):
 
     def _synchronise(self, now: float) -> Iterator[Order]:
         if self.gathered:
-            gathered = sorted(self.gathered, key=lambda update: update.client)
-            self.model.step(weighted_mean(gathered, [self.weight(update) for update in gathered]))
+            self.aggregate(sorted(self.gathered, key=lambda update: update.client))
         for client in [client for client, is_ready in self.held.items() if is_ready]:
             self.participation.rest(client)
         self.gathered, self.held, self.point = [], {}, None
         yield from self._go_on(now)
+
+    def aggregate(self, updates: Sequence[Update]) -> None:
+        weights = [self.weight(update) for update in updates]
+        self.model.step(weighted_mean((update.delta for update in updates), weights))
 
     def weight(self, update: Update) -> float:
         """``n_i s(tau_i)``"""
@@ -170,11 +172,3 @@ class FedSEA(Strategy):
             return None
         steps = math.floor((self.point.expected - now) / pace.seconds_per_step + ROUNDING)
         return min(steps, pace.full) if steps >= max(self.least_work * pace.full, 1) else None
-
-
-def weighted_mean(updates: Sequence[Update], weights: Sequence[float]) -> Tensor:
-    """The mean delta of the updates, by these weights."""
-    mean = torch.zeros_like(updates[0].weights)
-    for update, weight in zip(updates, weights, strict=True):
-        mean.add_(update.delta, alpha=weight / sum(weights))
-    return mean

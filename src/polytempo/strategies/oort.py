@@ -34,6 +34,7 @@ LOSSES = "loss-statistics"
 CLIPPED = 0.95
 """Utilities are clipped at this quantile, so that an outlier does not outshine everybody."""
 LARGEST = float(np.finfo(float).max)
+ROUNDING = 1e-9
 
 
 @stateful
@@ -127,7 +128,7 @@ class Oort(FedAvg):
     def _picked(self, idle: list[int], wanted: int) -> list[int]:
         known = [client for client in idle if client in self.seen]
         unknown = [client for client in idle if client not in self.seen]
-        exploited = min(max(math.floor((1 - self.epsilon()) * wanted), wanted - len(unknown)), len(known))
+        exploited = min(max(math.floor((1 - self.epsilon()) * wanted + ROUNDING), wanted - len(unknown)), len(known))
         return self._exploited(known, exploited) + self._explored(unknown, wanted - exploited)
 
     def _exploited(self, known: list[int], count: int) -> list[int]:

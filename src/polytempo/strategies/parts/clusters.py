@@ -1,7 +1,7 @@
 """Clusters: who shares a model with whom, one branch per cluster, and how the clusters came about."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
@@ -124,6 +124,12 @@ class Clusters(Attributes):
         for cluster in empty:
             self._end(cluster)
         return empty
+
+    @classmethod
+    def load_state(cls, saved: dict[str, Any]) -> Self:
+        """Also of a service that was stopped before clusters could be expanded and merged."""
+        unknown = {"together": True, "next_number": max(saved["branches"]) + 1, "regroupings": []}
+        return super().load_state(saved | {name: value for name, value in unknown.items() if name not in saved})
 
     def _end(self, cluster: int) -> None:
         del self.members[cluster], self.branches[cluster]

@@ -13,6 +13,8 @@ from polytempo.core.rows import l1
 from polytempo.core.state import Attributes, stateful
 from polytempo.strategies.parts.echo_predictor import LAST, Predictor
 
+TINY = float(np.finfo(float).tiny)
+"""A model that has not changed at all is not sent."""
 Policy = Literal["accumulated", "eq4", "rnn", "always", "never"]
 
 
@@ -32,7 +34,7 @@ class Echo(Attributes):
     def record(self, model: Tensor, change: float) -> None:
         """An aggregation changed the model to this one, by so much."""
         if self.predictor is not None:
-            self.predictor.learn(float(self.accumulated >= change))
+            self.predictor.learn(change)
         self.changes.append(change)
         self.accumulated = l1(model, self.broadcast)
 
@@ -41,9 +43,9 @@ class Echo(Attributes):
         ones. ``eq4``: it is at least the last one, which stands for the next (Eq. 4). ``rnn``: the predictor says that
         it will be at least the next one."""
         if policy == "accumulated":
-            return bool(self.accumulated >= rho * np.mean(self.changes))
+            return self.accumulated >= max(rho * float(np.mean(self.changes)), TINY)
         if policy == "eq4":
-            return self.accumulated >= self.changes[-1]
+            return self.accumulated >= max(self.changes[-1], TINY)
         if policy == "rnn":
             assert self.predictor is not None
             return self.predictor.expects_less(self.changes, self.accumulated)
@@ -60,8 +62,8 @@ class Echo(Attributes):
     def merged(self, other: "Echo", model: Tensor) -> "Echo":
         """That of two clusters which became one: the last changes of both in turn, the newest last, and the mean of the
         predictors."""
-        both = self.predictor is not None and other.predictor is not None
-        made = Echo(model, self.predictor.mean(other.predictor) if both else None)  # type: ignore[union-attr,arg-type]
+        unknown = self.predictor is None or other.predictor is None
+        made = Echo(model, None if unknown else self.predictor.mean(other.predictor))  # type: ignore[union-attr,arg-type]
         newest_first = chain.from_iterable(zip_longest(reversed(self.changes), reversed(other.changes)))
         made.changes.extend([change for change in newest_first if change is not None][:LAST][::-1])
         return made

@@ -52,26 +52,27 @@ class Predictor(Attributes):
 
     def __init__(self, weights: Tensor) -> None:
         self.weights = weights
-        self.window: list[float] | None = None
-        """The state that was last judged."""
+        self.judged: tuple[list[float], float] | None = None
+        """The window and the accumulated change that were last judged."""
         self.known: deque[tuple[list[float], float]] = deque(maxlen=LAST)
-        """States and whether the accumulated change was at least the one that followed."""
+        """Windows and whether the change that had accumulated was at least the one that followed (Eq. 4)."""
 
     def expects_less(self, changes: Sequence[float], accumulated: float) -> bool:
         """Will the next change be at most the accumulated one?"""
-        self.window = window_of(changes, accumulated)
+        window = window_of(changes, accumulated)
+        self.judged = window, accumulated
         with torch.no_grad():
-            return bool(_verdicts(self.weights, torch.tensor([self.window])) >= 0)
+            return bool(_verdicts(self.weights, torch.tensor([window])) >= 0)
 
-    def learn(self, outcome: float) -> None:
-        """What came after the state that was last judged: one step of gradient descent on the last ones."""
-        if self.window is None:
+    def learn(self, change: float) -> None:
+        """The change that followed the state last judged: one step of gradient descent on the last ones."""
+        if self.judged is None:
             return
-        self.known.append((self.window, outcome))
-        self.window = None
+        window, accumulated = self.judged
+        self.judged = None
+        self.known.append((window, float(accumulated >= change)))
         windows, outcomes = zip(*self.known, strict=True)
-        loss = _loss_gradient(self.weights, torch.tensor(windows), torch.tensor(outcomes))
-        self.weights = self.weights - RATE * loss
+        self.weights = self.weights - RATE * _loss_gradient(self.weights, torch.tensor(windows), torch.tensor(outcomes))
 
     def copy(self) -> "Predictor":
         """The same network without states."""
@@ -103,8 +104,8 @@ def examples(states: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:
 
 
 def _log_ratio(change: float, accumulated: float) -> float:
-    if change <= 0 or accumulated <= 0:
-        return LARGEST if change > 0 else -LARGEST
+    if not (0 < change < math.inf and 0 < accumulated < math.inf):
+        return LARGEST if change > accumulated else -LARGEST
     return min(max(math.log(change / accumulated), -LARGEST), LARGEST)
 
 

@@ -30,9 +30,9 @@ def along_direction(main: Tensor, other: Tensor, latest: Tensor) -> Tensor:
     """Algorithm 1: ``dir = v_aux - v_main``, ``post = u_main - v_main`` of the latest update, ``x = dir * post``,
     ``alpha = max(x, 0) / max(x)``, ``v = alpha v_aux + (1 - alpha) v_main``, coordinate by coordinate: the other model
     counts where training leads towards it. Where it nowhere does, the main model stays."""
-    agreement = (other - main) * (latest - main)
+    agreement = (other - main).double() * (latest - main)  # the product of two large floats is too large for one
     most = float(agreement.max())
-    return torch.lerp(main, other, agreement.clamp(min=0) / most) if most > 0 else main
+    return torch.lerp(main, other, (agreement.clamp(min=0) / most).float()) if most > 0 else main
 
 
 def mean_feedback(feedback: Mapping[int, float], clients: Sequence[int]) -> float:

@@ -1,7 +1,7 @@
 """Synchronous rounds: pick, wait for everyone picked, aggregate. The base of every synchronous method."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -55,8 +55,14 @@ class Rounds(Strategy, ABC):
 
 def mean_delta(updates: Sequence[Update]) -> Tensor:
     """``sum_i n_i / n delta_i`` over the updates of a round."""
-    total = sum(update.samples for update in updates)
-    mean = torch.zeros_like(updates[0].weights)
-    for update in updates:
-        mean.add_(update.delta, alpha=update.samples / total)
+    return weighted_mean((update.delta for update in updates), [update.samples for update in updates])
+
+
+def weighted_mean(vectors: Iterable[Tensor], weights: Sequence[float]) -> Tensor:
+    """``sum_i w_i v_i / sum_i w_i``"""
+    total, mean = sum(weights), None
+    for vector, weight in zip(vectors, weights, strict=True):
+        mean = torch.zeros_like(vector) if mean is None else mean
+        mean.add_(vector, alpha=weight / total)
+    assert mean is not None
     return mean
