@@ -184,6 +184,17 @@ def test_feedback_counts_while_it_is_about_the_model_of_ones_cluster():
     assert made.feedback == {2: 0.0}
 
 
+def test_a_slow_client_is_heard_though_it_was_regrouped_while_it_trained():
+    made = echopfl()
+    handed_in(made, 2, vector(1, 0))
+    order = next(iter(made.ready(2, 0.0)))
+    assert isinstance(order, Train)
+    expanded = made.clusters.expand(0, [2], 0.0, {})
+    made.echoes[expanded] = made.echoes[0].expanded(made.clusters.branches[expanded].weights)
+    list(made.updated(Update(2, order.version, order.weights, vector(1, 0), 1, 1, answers=fit(2.0, 1, 0)), 0.0))
+    assert made.feedback == {2: 2.0}
+
+
 def test_by_loss_feedback_is_about_the_model_that_was_chosen():
     made = echopfl(assignment="loss")
     handed_in(made, 2, vector(1, 0), chosen=0)

@@ -95,14 +95,6 @@ def test_merging_models_too_large_for_a_product_makes_no_nan():
     assert torch.isfinite(along_direction(main, other, vector(1e30, 1e30))).all()
 
 
-def test_a_merge_forgets_what_was_said_of_the_other_model():
-    made = with_three_clusters()
-    made.feedback |= {1: 1.0, 3: 3.0}
-    handed_in(made, 0, vector(0, 0), fit(0.0, 0.9, 0.1))
-    assert 3 in made.clusters.members[1]
-    assert 3 not in made.feedback
-
-
 def test_the_nearest_pair_has_the_least_divergence():
     labels = {4: np.array([0.9, 0.1]), 1: np.array([0.1, 0.9]), 7: np.array([0.8, 0.2]), 9: None}
     apart, a, b = nearest_pair(labels)

@@ -117,8 +117,9 @@ add_bench(
     "drift",
     "section 7.5: two days of label drift",
     "Means over the drifts of a run: the served accuracy at the last evaluation before a drift, the lowest of the two "
-    "evaluations after it, and the rounds (as many updates as clients) until it is within two points of before. All "
-    "methods have the same virtual time, in which those that wait for everybody have fewer rounds.",
+    "evaluations after it, and the rounds (as many updates as clients) until it is within two points of before. A "
+    "model that was no good before is soon back there: see the column before. All methods have the same virtual time, "
+    "in which those that wait for everybody have fewer rounds.",
     [
         _drifting(
             "two-days",

@@ -66,7 +66,10 @@ def _soft_labels(asked: Asked, weights: Tensor) -> Tensor:
     """What the model makes of each of the client's training samples, as shares of the classes."""
     outputs = asked.scorer.outputs(weights, asked.x, asked.rows)
     if outputs.ndim != 2 or int(asked.y.max()) >= outputs.shape[1]:
-        raise UserError(f"A model with outputs of shape {list(outputs.shape)} is no classifier: it has no soft labels.")
+        raise UserError(
+            f"A model with outputs of shape {list(outputs.shape)} is no classifier: it has no soft labels, which this "
+            "method asks for. Take another method; echopfl asks for none with refine_every=0."
+        )
     return torch.softmax(outputs.double(), 1)
 
 

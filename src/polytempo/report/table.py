@@ -185,6 +185,16 @@ def _downloads(method: Method, runs: Sequence[Run]) -> Cell:
     return Cell(_rounded(method.mean("downloads_ratio"), 3), method.mean("downloads_ratio"))
 
 
+def _of_device(name: str) -> Callable[[Method, Sequence[Run]], Cell]:
+    """Nothing to see where devices have no types: that would be one client."""
+
+    def cell(method: Method, runs: Sequence[Run]) -> Cell:
+        typed = any(run.result.get("accuracy_per_device") for run in method.runs)
+        return Cell(percent(method.mean(name)), method.mean(name)) if typed else Cell(NOTHING)
+
+    return cell
+
+
 def _better_off(method: Method, runs: Sequence[Run]) -> Cell:
     shares = better_off(method, runs)
     return Cell(percent(shares.better), shares.better) if shares else Cell(NOTHING)
@@ -213,6 +223,8 @@ _COLUMNS = (
     _Column("own model %", _share("accuracy_trained"), best="highest"),
     _Column("slowest fifth %", _share("accuracy_slowest_fifth"), best="highest"),
     _Column("fastest fifth %", _share("accuracy_fastest_fifth"), best="highest"),
+    _Column("slowest device %", _of_device("accuracy_slowest_device"), best="highest"),
+    _Column("fastest device %", _of_device("accuracy_fastest_device"), best="highest"),
     _Column("better off than alone %", _better_off, best="highest"),
     _Column("time to target s", _time_to_target, best="lowest"),
     _Column("virtual time s", _amount("virtual_time")),

@@ -57,7 +57,7 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, norm
     answers = _answers(push.answers, tensors)
     for name in _asked(flight):
         if name not in answers:
-            raise Refused(f"the answer to {name!r} is missing")
+            raise Refused(f"the answer to {name!r} is missing: push it with answers={{{name!r}: ...}}")
     return Handed(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready)
 
 

@@ -72,8 +72,12 @@ def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{directory} is not empty and holds no run. Choose another directory (--out).") from None
     if different is not None:
+        there, here = known[different], config[different]
+        if isinstance(there, dict) and isinstance(here, dict):  # the strategy's parameters, say: only those that differ
+            changed = [name for name in here if there.get(name) != here[name]]
+            there, here = ({name: of[name] for name in changed if name in of} for of in (there, here))
         raise UserError(
-            f"{directory} holds another run ({different} is {known[different]!r} there, {config[different]!r} here). "
+            f"{directory} holds another run ({different} is {there!r} there, {here!r} here). "
             "Choose another --out, or delete it."
         )
     return known

@@ -45,8 +45,8 @@ class EchoPFL(Clustered):
     first_clusters: int = Field(2, ge=1, description="C, how many of the first updates found a cluster")
     assignment: Literal["l1", "cosine", "kl", "loss"] = Field(
         "l1",
-        description="by what a client is assigned: L1 distance or cosine (from the initial model) of its model, KL of "
-        "its soft labels, or the lowest loss on its data, for which it gets all models",
+        description="by what a client is assigned: l1 distance of models, cosine of their ways from the initial one, "
+        "kl of soft labels, or loss: the lowest on its data, for which it gets all models",
     )
     mixing: float | None = Field(
         None, gt=0, le=1, description="share of an update in its cluster's model; unset: 1/(members + 1)"
@@ -56,7 +56,7 @@ class EchoPFL(Clustered):
     )
     most_clusters: float = Field(2.0, ge=1, description="h_m, merge while there are more than this many times C")
     merging: Literal["direction", "average"] = Field(
-        "direction", description="of two models: along the predicted direction of training, or their mean"
+        "direction", description="of two models: direction, as far as training leads from one to the other, or average"
     )
     last_layer: bool = Field(True, description="an expanded cluster trains its last layer only until the next merging")
     broadcast: Policy = Field(
@@ -67,7 +67,7 @@ class EchoPFL(Clustered):
     )
     refresh: Literal["continue", "rebase"] = Field(
         "continue",
-        description="what a client in training makes of a broadcast: go on from it, or add its own progress to it",
+        description="what a client in training makes of a broadcast: continue from it, or rebase, its progress added",
     )
 
     together = False
@@ -129,8 +129,9 @@ class EchoPFL(Clustered):
         if client not in self.clusters.home and self.founded < self.first_clusters:
             self._found(update)
         else:
+            before = self.clusters.home.get(client)
             self.clusters.assign(client, self._nearest(update, offered))
-            self._hear_feedback(update, offered)
+            self._hear_feedback(update, offered, before)
             yield from self._mix(update)
         yield from self._refine(now)
 
@@ -145,13 +146,14 @@ class EchoPFL(Clustered):
         if label is not None:
             self.soft_labels[update.client] = label
 
-    def _hear_feedback(self, update: Update, offered: tuple[int, ...]) -> None:
-        """Keep what the client says of the model it got, if that is the one of the cluster it now is in."""
+    def _hear_feedback(self, update: Update, offered: tuple[int, ...], before: int | None) -> None:
+        """Keep what the client says of the model it got, unless it has just moved to a cluster that has another. Whom
+        an expansion or a merge has moved meanwhile is heard: the slow would hardly ever be otherwise."""
+        home = self.clusters.home[update.client]
+        chosen = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
         fit = update.answers.get(FIT)
         feedback = fit.get("feedback") if isinstance(fit, dict) else None
-        received = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
-        is_about_it = received is not None and received == self.clusters.home[update.client]
-        if is_about_it and isinstance(feedback, int | float) and 0 <= feedback <= WORST:
+        if home in (before, chosen) and isinstance(feedback, int | float) and 0 <= feedback <= WORST:
             self.feedback[update.client] = float(feedback)
         else:
             self.feedback.pop(update.client, None)
@@ -259,8 +261,6 @@ class EchoPFL(Clustered):
                 break  # nothing is known of all but one
             main, other = (b, a) if len(self.clusters.members[b]) > len(self.clusters.members[a]) else (a, b)
             model = self._merged(main, other)
-            for client in self.clusters.members[other]:
-                self.feedback.pop(client, None)  # it was about another model
             self.clusters.merge(main, other, model, now, {"divergence": apart})
             self.echoes[main] = self.echoes[main].merged(self.echoes.pop(other), model)
             self.latest.pop(other, None)
