@@ -244,7 +244,7 @@ happenings = st.lists(
 @given(happenings, st.sampled_from(["l1", "cosine", "kl"]), st.sampled_from(["accumulated", "eq4", "never"]))
 def test_every_client_is_in_exactly_one_cluster_whatever_is_expanded_and_merged(events, assignment, policy):
     made = make_strategy(
-        "echopfl", {"assignment": assignment, "broadcast": policy, "refine_every": 3, "most_clusters": 1}
+        "echopfl", {"assignment": assignment, "broadcast": policy, "refine_every": 3, "merge_above": 1}
     )
     made.begin(Setting(vector(0, 0), Schema(("w",), ((2,),), 2)))
     assert isinstance(made, EchoPFL)

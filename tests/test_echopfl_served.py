@@ -28,7 +28,7 @@ from test_join import LINEAR, Gated, data
 CLIENTS = 6
 GATED = {**LINEAR, "model": "test_echopfl_served:Gated"}
 TOGETHER = {"first_clusters": 1, "broadcast": "always"}
-RESTLESS = {"first_clusters": 1, "most_clusters": 1, "refine_every": 12}
+RESTLESS = {"first_clusters": 1, "merge_above": 1, "refine_every": 12}
 """Clusters are expanded after every twelve updates, and six later merged into one."""
 
 
@@ -238,7 +238,7 @@ class Restless(EchoPFL):
     """EchoPFL that broadcasts, expands and merges all the time."""
 
     first_clusters: int = 1
-    most_clusters: float = 1.0
+    merge_above: float = 1.0
     refine_every: int | None = 4
     broadcast: Policy = "always"
 

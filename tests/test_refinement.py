@@ -104,7 +104,7 @@ def test_the_nearest_pair_has_the_least_divergence():
 
 def with_three_clusters(**parameters: Any) -> EchoPFL:
     """Cluster 0 with clients 0 and 2, 1 with 1, 2 with 3, of which 1 and 2 are alike; one update before merging."""
-    made = echopfl(refine_every=4, most_clusters=1, **parameters)
+    made = echopfl(refine_every=4, merge_above=1, **parameters)
     handed_in(made, 0, vector(0, 0), fit(0.0, 0.9, 0.1))
     handed_in(made, 2, vector(0, 0), fit(0.0, 0.9, 0.1))  # the 4th: nobody is expanded, merging is due in two
     handed_in(made, 1, vector(8, 0), fit(0.0, 0.2, 0.8))
