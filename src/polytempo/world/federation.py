@@ -26,6 +26,14 @@ class Draw(NamedTuple):
     mixture: np.ndarray
 
 
+class Cluster(NamedTuple):
+    """What the world sets aside of one cluster, rows of the data set: the server's proxy set, which no client has, and
+    samples to test the cluster's model on, which nobody trains on."""
+
+    proxy: np.ndarray
+    test: np.ndarray
+
+
 class Pools(Protocol):
     """Where a partition draws a client's rows anew after a mixture drift."""
 
@@ -49,6 +57,8 @@ class Federation:
     """The shares of the clusters in each client's data (clients x clusters), where the partition mixes some."""
     pools: Pools | None = None
     drifts: DriftPlan | None = None
+    clusters: tuple[Cluster, ...] = ()
+    """Where proxy sets were asked for."""
     _swapped: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict, repr=False)
     """The labels of the data set under each relabelling that some client has."""
 

@@ -14,7 +14,8 @@ from polytempo.world.dataset import Dataset
 from polytempo.world.drift import Drift, plan_drifts
 from polytempo.world.federation import Federation
 from polytempo.world.partitions import composition, deals, fedcompass, given, rotations
-from polytempo.world.partitions.deals import Deal, Request, split_locally
+from polytempo.world.partitions.aside import set_aside
+from polytempo.world.partitions.deals import Deal, Proxies, Request, split_locally
 from polytempo.world.partitions.given import natural_clients
 
 
@@ -39,16 +40,22 @@ def make_federation(
     test_share: float = 0.2,
     min_samples: int = 2,
     drifts: Sequence[Drift] = (),
+    proxies: Proxies = 0,
 ) -> Federation:
-    """The clients with their data, for a partition in words such as ``dirichlet:0.1`` (docs/partitions.md)."""
+    """The clients with their data, for a partition in words such as ``dirichlet:0.1`` (docs/partitions.md). With
+    ``proxies``, a number or ``"default"``, so many samples of each cluster are the server's and no client's."""
     if clients < 1:
         raise UserError(f"There must be at least one client, not {clients}.")
     if not 0 < test_share < 1:
         raise UserError(f"The share of local test samples is {test_share:g}; expected a number between 0 and 1.")
     if min_samples < 2:
         raise UserError(f"min_samples is {min_samples}; expected at least 2, one to train and one to test.")
+    if proxies != "default" and proxies < 0:
+        raise UserError(f"There cannot be {proxies} proxy samples per cluster. Expected at least 1, or 0 for none.")
     kind, parameter = _parsed(partition)
-    federation = kind.make(Request(dataset, clients, seed, test_share, min_samples), parameter)
+    federation = kind.make(Request(dataset, clients, seed, test_share, min_samples, proxies), parameter)
+    if proxies and not federation.clusters:  # a partition with pools has set its own aside
+        federation = set_aside(federation, proxies, min_samples, seed)
     if not drifts:
         return federation
     ringed = federation.pools is None

@@ -1,7 +1,7 @@
 """Dealing rows out: every deal is one array that says who owns each row, so no row can be given out twice."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from polytempo.world.tables import apportioned
 CASA_SHARES = (0.2, 0.2, 0.3, 0.3)
 MOST_GROUPS = 1000
 
+Proxies = int | Literal["default"]
+"""Rows that each cluster sets aside for the server; 0: none."""
+
 
 class Request(NamedTuple):
     """What every partition is asked for."""
@@ -23,6 +26,7 @@ class Request(NamedTuple):
     seed: int
     test_share: float
     min_samples: int
+    proxies: Proxies = 0
 
     @property
     def rng(self) -> np.random.Generator:

@@ -2,7 +2,8 @@
 
 Cluster k is the whole data set rotated by ``k 360/K`` degrees. Each client draws 500 to 2000 samples, 40 to 90 % of
 them from its dominant cluster, and draws anew when its mixture drifts: samples repeat across clients and time. The
-images are divided into a train and a test pool before they are rotated, so no image is ever in both.
+images are divided into a train and a test pool before they are rotated, so no image is ever in both. Images of proxy
+sets, each of one cluster only, lie at the end of the train pools, and no client draws them under any rotation.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from scipy import ndimage
 from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
 from polytempo.world.dataset import Dataset
-from polytempo.world.federation import Draw, Federation
+from polytempo.world.federation import Cluster, Draw, Federation
+from polytempo.world.partitions.aside import TEST_ROWS, aside_stream, proxy_rows, stratified
 from polytempo.world.partitions.deals import Request, offsets
 from polytempo.world.tables import apportioned
 
@@ -35,6 +37,8 @@ class RotationPools:
     fewest: int
     most: int
     test_share: float
+    reserved: int = 0
+    """Images at the end of every train pool that no client draws."""
 
     def draw(self, client: int, generation: int) -> Draw:
         """The client's rows and mixture of one generation; distinct rows within the client."""
@@ -59,11 +63,15 @@ def make(request: Request, clusters: int) -> Federation:
             f"{request.dataset.name} has {images} images; a client draws at most a quarter of them, {most}, fewer than "
             f"the minimum of {request.min_samples}. Take more data."
         )
-    pools = RotationPools(request.seed, clusters, images - test_images, test_images, fewest, most, request.test_share)
+    train_images = images - test_images
+    rows = _proxy_rows(request, clusters, train_images, most) if request.proxies else 0
+    pools = RotationPools(
+        request.seed, clusters, train_images, test_images, fewest, most, request.test_share, clusters * rows
+    )
     draws = [pools.draw(client, 0) for client in range(request.clients)]
     mixtures = np.stack([draw.mixture for draw in draws])
     return Federation(
-        dataset=_rotated(request, clusters, test_images),
+        dataset=_rotated(request, clusters, test_images, rows),
         train_idx=np.concatenate([draw.train for draw in draws]),
         train_off=offsets(np.array([len(draw.train) for draw in draws])),
         test_idx=np.concatenate([draw.test for draw in draws]),
@@ -71,10 +79,24 @@ def make(request: Request, clusters: int) -> Federation:
         groups=mixtures.argmax(axis=1),
         mixtures=mixtures,
         pools=pools,
+        clusters=tuple(_cluster(pools, cluster, rows) for cluster in range(clusters)) if rows else (),
     )
 
 
-def _rotated(request: Request, clusters: int, test_images: int) -> Dataset:
+def _proxy_rows(request: Request, clusters: int, train_images: int, most: int) -> int:
+    """Rows of each proxy set: as many images as the largest client trains on must remain."""
+    largest = most - _test_size(most, request.test_share)
+    return proxy_rows(request.proxies, train_images // clusters, (train_images - largest) // clusters)
+
+
+def _cluster(pools: RotationPools, cluster: int, rows: int) -> Cluster:
+    """Its own part of the reserved images, and the first images of its test pool, which are in random order."""
+    proxy = (cluster + 1) * pools.train_images - pools.reserved + cluster * rows + np.arange(rows)
+    first_test = pools.clusters * pools.train_images + cluster * pools.test_images
+    return Cluster(proxy, first_test + np.arange(min(TEST_ROWS, pools.test_images)))
+
+
+def _rotated(request: Request, clusters: int, test_images: int, rows: int) -> Dataset:
     """Every image under every rotation: the train pools of all clusters, then the test pools."""
     source = request.dataset
     if source.x.ndim != 4 or source.x.shape[2] != source.x.shape[3]:
@@ -83,7 +105,8 @@ def _rotated(request: Request, clusters: int, test_images: int) -> Dataset:
             f"{source.x.shape[1:]}. Take a data set of images such as digits or fashion-mnist."
         )
     order = request.rng.permutation(len(source))
-    pools = (order[test_images:], order[:test_images])
+    train, test = order[test_images:], order[:test_images]
+    pools = (_proxies_last(train, source, clusters, rows, request.seed) if rows else train, test)
     x = np.empty((clusters * len(source), *source.x.shape[1:]), source.x.dtype)
     begin = 0
     for pool in pools:
@@ -93,6 +116,16 @@ def _rotated(request: Request, clusters: int, test_images: int) -> Dataset:
             begin += len(pool)
     y = np.concatenate([np.tile(source.y[pool], clusters) for pool in pools])
     return Dataset(f"{source.name}-rotated", x, y, source.classes, clusters * len(pools[0]))
+
+
+def _proxies_last(pool: np.ndarray, source: Dataset, clusters: int, rows: int, seed: int) -> np.ndarray:
+    """The pool with the images of the proxy sets at its end, cluster by cluster."""
+    rng, shares = aside_stream(seed), np.bincount(source.y[pool], minlength=source.classes)
+    proxies: list[np.ndarray] = []
+    for _ in range(clusters):
+        proxies.append(stratified(pool, source.y, rows, shares, rng))
+        pool = pool[~np.isin(pool, proxies[-1])]
+    return np.concatenate([pool, *proxies])
 
 
 def rotated(images: np.ndarray, degrees: float) -> np.ndarray:
@@ -109,13 +142,17 @@ def _draw(pools: RotationPools, client: int, generation: int) -> Draw:
     dominant = client % pools.clusters if generation == 0 else int(rng.integers(pools.clusters))
     mixture = _mixture(pools.clusters, dominant, rng)
     size = int(rng.integers(pools.fewest, pools.most + 1))
-    test_size = min(max(1, round(size * pools.test_share)), size - 1)
-    first_test = pools.clusters * pools.train_images
+    test_size = _test_size(size, pools.test_share)
+    train, test = np.arange(pools.clusters) * pools.train_images, np.arange(pools.clusters) * pools.test_images
     return Draw(
-        _from_pools(size - test_size, mixture, pools.train_images, 0, rng),
-        _from_pools(test_size, mixture, pools.test_images, first_test, rng),
+        _from_pools(size - test_size, mixture, train, pools.train_images - pools.reserved, rng),
+        _from_pools(test_size, mixture, pools.clusters * pools.train_images + test, pools.test_images, rng),
         mixture,
     )
+
+
+def _test_size(size: int, test_share: float) -> int:
+    return min(max(1, round(size * test_share)), size - 1)
 
 
 def _mixture(clusters: int, dominant: int, rng: np.random.Generator) -> np.ndarray:
@@ -130,8 +167,9 @@ def _mixture(clusters: int, dominant: int, rng: np.random.Generator) -> np.ndarr
     return mixture
 
 
-def _from_pools(size: int, mixture: np.ndarray, images: int, first: int, rng: np.random.Generator) -> np.ndarray:
+def _from_pools(size: int, mixture: np.ndarray, first: np.ndarray, images: int, rng: np.random.Generator) -> np.ndarray:
+    """Rows of the first so many images of each pool, which begins at ``first``."""
     counts = apportioned(size, mixture)
     return np.concatenate(
-        [first + k * images + rng.choice(images, count, replace=False) for k, count in enumerate(counts)]
+        [begin + rng.choice(images, count, replace=False) for begin, count in zip(first, counts, strict=True)]
     )
