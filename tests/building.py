@@ -1,7 +1,7 @@
 """Small worlds for tests: a few clients with a few samples, and a simulator around any strategy."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from polytempo.core.events import Update
 from polytempo.core.orders import Work
 from polytempo.core.vectors import Schema
+from polytempo.learn.asking import parse_asking
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
+from polytempo.learn.proxies import ProxySets
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.history import History
 from polytempo.sim.simulator import Simulator
@@ -20,16 +22,25 @@ from polytempo.strategies.parts.participation import EVERYONE, Quota
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import make_federation
+from polytempo.world.proxies import ProxyData
+
+S = TypeVar("S", bound=Strategy)
 
 
 def vector(*numbers: float) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float32)
 
 
-def begun(strategy: Strategy, initial: Tensor, clients: int = 3, participation: Quota = EVERYONE) -> Strategy:
+def begun(
+    strategy: S,
+    initial: Tensor,
+    clients: int = 3,
+    participation: Quota = EVERYONE,
+    objects: Mapping[str, Any] | None = None,
+) -> S:
     """A strategy after ``begin``, with its clients joined; nobody is ready yet."""
     schema = Schema(("w",), (tuple(initial.shape),), len(initial))
-    strategy.begin(Setting(initial, schema, participation=participation))
+    strategy.begin(Setting(initial, schema, participation=participation, objects=objects or {}))
     for client in range(clients):
         strategy.joined(client, 0.0)
     return strategy
@@ -47,6 +58,32 @@ def tiny_dataset(rows: int = 60, classes: int = 3) -> Dataset:
     return Dataset("tiny", x, y.astype(np.int64), classes, rows)
 
 
+class Planted:
+    """Proxy sets on which the loss of w is its distance to a planted model of the cluster."""
+
+    def __init__(self, *models: Tensor) -> None:
+        self.models = models
+
+    @property
+    def clusters(self) -> int:
+        return len(self.models)
+
+    def specialised(self, weights: Tensor, epochs: int) -> list[Tensor]:
+        return [model.clone() for model in self.models]
+
+    def losses(self, weights: Tensor) -> np.ndarray:
+        return np.array([self.loss(weights, k) for k in range(self.clusters)])
+
+    def loss(self, weights: Tensor, cluster: int) -> float:
+        return float((weights - self.models[cluster]).norm())
+
+
+def tiny_proxies() -> ProxyData:
+    """Two proxy sets of the samples of ``tiny_dataset``."""
+    data = tiny_dataset(24)
+    return ProxyData(data.x, data.y, np.array([0, 15, 24]), data.classes)
+
+
 def simulator(
     strategy: Strategy,
     clients: int = 3,
@@ -58,15 +95,19 @@ def simulator(
     workers: int = 1,
     drifts: tuple[Any, ...] = (),
     engine: str = "eager",
+    asking: str | None = None,
+    partition: str = "iid",
 ) -> Simulator:
     """A simulator of a linear model (4 inputs, 3 classes) on 20 samples per client."""
-    federation = make_federation(tiny_dataset(20 * clients), "iid", clients, seed=0, drifts=drifts)
+    federation = make_federation(tiny_dataset(20 * clients), partition, clients, seed=0, drifts=drifts)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(4, 3))
     learner = Learner(module, engine)
     work = work or Work(steps=4, epochs=None, batch_size=4, lr=0.1)
-    setting = Setting(initial_vector(module), learner.schema, work, participation, objects=objects or {})
+    proxies = ProxySets(learner, *tiny_proxies()[:3], work, seed=0)
+    given = {"proxies": proxies, **(objects or {})}
+    setting = Setting(initial_vector(module), learner.schema, work, participation, objects=given)
     strategy.begin(setting)
     return Simulator(
         strategy,
@@ -78,4 +119,5 @@ def simulator(
         seed=0,
         workers=workers,
         history=History(),
+        asking=None if asking is None else parse_asking(asking),
     )

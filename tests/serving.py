@@ -332,8 +332,8 @@ class Running:
     def token(self, client: int) -> str:
         return read_token(self.directory / f"client-{client}.token")
 
-    def client(self, number: int) -> Client:
-        return Client(f"127.0.0.1:{self.port}", self.token(number), insecure=True)
+    def client(self, number: int, keep: Path | None = None) -> Client:
+        return Client(f"127.0.0.1:{self.port}", self.token(number), insecure=True, keep=keep)
 
     def stop(self) -> None:
         if self._thread.is_alive():

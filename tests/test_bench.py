@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from building import Planted
 from polytempo.bench import Bench, Case, Figure, Table, benches, part_of, quick_form, run_bench
 from polytempo.core.errors import UserError
 from polytempo.core.vectors import Schema
@@ -39,7 +40,7 @@ def test_every_row_of_every_bench_is_an_experiment_that_begins(name):
             for case in each.cases:
                 experiment = make_experiment(**{**each.settings, **case.settings})
                 experiment.check()
-                experiment.begin(weights, schema, None, {})
+                experiment.begin(weights, schema, None, {"proxies": Planted(weights, weights)})
 
 
 @pytest.mark.parametrize("name", list(benches))

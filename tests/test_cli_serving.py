@@ -158,6 +158,19 @@ def test_a_client_joins_in_plaintext_and_logs_what_it_trains(polytempo: Call, tm
         assert "no client has this token" in err
 
 
+def test_a_client_that_asks_when_it_wants_logs_why_and_what_came_back(polytempo: Call, tmp_path: Path) -> None:
+    with running(tmp_path, init=None) as server:
+        arguments = ("join", f"127.0.0.1:{server.port}", "--insecure", "--engine", "eager", "--updates", 2)
+        mixed = ("--partition", "rotations:2", "--clients", 3, "--drift-every", 1, "--proxies", 5)
+        own = ("--token", tmp_path / "client-1.token", "--ask", "every:0.001", "--keep", tmp_path / "task")
+        code, _, err = polytempo(*arguments, *mixed, *own)
+        events = [json.loads(line)["event"] for line in err.splitlines()]
+        said = [event for event in events if event in ("asks", "trained", "exchange")]
+        assert (code, said) == (0, ["asks", "trained", "exchange", "asks", "trained"])
+        assert server.host.service.is_member(1)
+        assert (tmp_path / "task").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_client_that_is_stopped_leaves_the_federation_and_that_is_a_good_end(
     polytempo: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

@@ -167,7 +167,7 @@ def test_refreshes_are_downloads_beyond_one_per_order(tmp_path):
     )
     sim = simulator(OneRefresh(), 3, str(devices), Stop(updates=7))
     sim.run()
-    orders = sum(sim._orders)
+    orders = sum(sim.clients.orders)
     assert sim.traffic.downloads_ratio() == (orders + 2) / orders
     assert sim.traffic.multicasts == 1
     refreshes = [mark for mark in sim.history.marks if mark["kind"] == "refresh"]

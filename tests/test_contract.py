@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from building import simulator
+from building import simulator, tiny_proxies
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Objective, Orders, Send, Train
 from polytempo.core.state import digest
@@ -26,6 +26,7 @@ from polytempo.sim.flight import Flight
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies import Strategy, make_strategy, strategies
 from polytempo.strategies.parts.participation import parse_quota
+from polytempo.world.proxies import write_proxies
 from serving import Hosted, ManualClock, restarted, running, settled
 
 CLIENTS = 5
@@ -112,9 +113,9 @@ class Told:
 
         return tell
 
-    def record(self, update: Update, flight: Flight) -> None:
+    def record(self, update: Update, flight: Flight, staleness: int) -> None:
         self._flight = flight
-        self._record(update, flight)
+        self._record(update, flight, staleness)
 
     def updated(self, update: Update, now: float) -> Orders:
         flight = self._flight
@@ -132,7 +133,8 @@ def simulated(name: str, world: str, directory: Path) -> Iterator[tuple[Simulato
         (directory / "devices.toml").write_text(devices)
         devices = str(directory / "devices.toml")
     strategy = make_strategy(name, {})
-    sim = simulator(strategy, CLIENTS, devices, Stop(updates=20), participation=parse_quota(quota))
+    engine = "auto" if strategy.needs_proxies else "eager"  # a server trains on its proxy sets as it likes
+    sim = simulator(strategy, CLIENTS, devices, Stop(updates=20), participation=parse_quota(quota), engine=engine)
     np.save(directory / "init.npy", strategy.setting.initial.numpy())
     told = Told(sim)
     sim.run()
@@ -145,6 +147,9 @@ def simulated(name: str, world: str, directory: Path) -> Iterator[tuple[Simulato
         "batch_size": 4,
         "lr": 0.1,
     }
+    if strategy.needs_proxies:
+        write_proxies(directory / "proxies.npz", tiny_proxies())
+        given |= {"proxies": directory / "proxies.npz", "warm_up": 0, "data": "building:tiny_dataset"}
     yield sim, told.script, given
 
 

@@ -81,7 +81,9 @@ def build(method, quota, drift, devices, engine):
 
 def fingerprint(sim):
     history = sim.history
-    return digest(sim.save_state()["strategy"], history.evaluations, history.updates, history.marks, sim.bytes_down)
+    return digest(
+        sim.save_state()["strategy"], history.evaluations, history.updates, history.marks, sim.traffic.bytes_down
+    )
 
 
 class CutError(Exception):

@@ -157,7 +157,10 @@ def test_the_network_takes_its_time_both_ways(tmp_path):
     sim.run()
     model_bytes = 4 * 15
     assert sim.now == pytest.approx((1 + model_bytes / 60) + 4 + (1 + model_bytes / 30))
-    assert (sim.bytes_down, sim.bytes_up) == (2 * model_bytes, model_bytes)  # one more download has begun
+    assert (sim.traffic.bytes_down, sim.traffic.bytes_up) == (
+        2 * model_bytes,
+        model_bytes,
+    )  # one more download has begun
 
 
 def test_a_label_swap_hurts_until_it_is_learned():

@@ -61,7 +61,10 @@ def test_downloading_a_correction_takes_bytes_and_time(tmp_path):
     sim.run()
     model_bytes = 4 * 15
     assert sim.now == pytest.approx((1 + 2 * model_bytes / 60) + 4 + (1 + model_bytes / 30))
-    assert (sim.bytes_down, sim.bytes_up) == (4 * model_bytes, model_bytes)  # one more download has begun
+    assert (sim.traffic.bytes_down, sim.traffic.bytes_up) == (
+        4 * model_bytes,
+        model_bytes,
+    )  # one more download has begun
 
 
 # PORT

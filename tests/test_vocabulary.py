@@ -125,10 +125,10 @@ def test_a_client_may_pull_its_model_on_its_own(tmp_path):
     devices = tmp_path / "devices.toml"
     devices.write_text("pull_every = 3.0\n")
     sim = simulator(Answering, clients=2, devices=str(devices), stop=Stop(updates=4))
-    before = sim.bytes_down
+    before = sim.traffic.bytes_down
     sim.run()
     assert Answering.pulls[:4] == [(0, 3.0), (1, 3.0), (0, 6.0), (1, 6.0)]
-    assert sim.bytes_down > before
+    assert sim.traffic.bytes_down > before
 
 
 def test_a_client_takes_the_candidate_that_fits_it_best():
@@ -144,7 +144,7 @@ def test_a_client_takes_the_candidate_that_fits_it_best():
     (update,) = Offering.of(0)
     assert (update.chosen, update.version) == (1, 3)
     assert update.answers["losses"][0] > update.answers["losses"][1]
-    assert sim.bytes_down >= 2 * 4 * len(update.weights)
+    assert sim.traffic.bytes_down >= 2 * 4 * len(update.weights)
 
 
 def test_a_client_stays_near_the_mixture_of_candidates():
@@ -190,7 +190,7 @@ def test_a_mask_trains_uploads_and_takes_only_its_share():
     (update,) = Sparse.of(0)
     assert update.delta[5:].abs().max() == 0
     assert update.delta[:5].abs().min() > 0
-    assert sim.bytes_up == 5 * 4
+    assert sim.traffic.bytes_up == 5 * 4
     assert sim.now == pytest.approx(4 * 5 / 15, rel=0.3)
 
 
@@ -215,7 +215,7 @@ def test_only_the_trainable_layers_move():
     (update,) = Head.of(0)
     assert update.delta[:12].abs().max() == 0
     assert update.delta[12:].abs().min() > 0
-    assert sim.bytes_up == 3 * 4
+    assert sim.traffic.bytes_up == 3 * 4
 
 
 def test_an_object_of_the_world_is_handed_to_the_strategy():

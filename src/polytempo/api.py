@@ -51,6 +51,7 @@ def simulate_experiment(
         regroupings=done.regroupings,
         sketch_log=history.sketches,
         traffic_log=history.traffic,
+        exchange_log=history.exchanges,
     )
     if directory is not None:
         write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")

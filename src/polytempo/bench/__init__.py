@@ -1,6 +1,7 @@
 """What papers show, as experiments: our figures beside theirs."""
 
 from polytempo.bench import casa as _casa  # noqa: F401  registers its benchmarks
+from polytempo.bench import cdfl as _cdfl  # noqa: F401
 from polytempo.bench import echopfl as _echopfl  # noqa: F401
 from polytempo.bench import echopfl_drift as _echopfl_drift  # noqa: F401
 from polytempo.bench import fedcompass as _fedcompass  # noqa: F401

@@ -9,6 +9,7 @@ from rich.text import Text
 from polytempo.bench import benches
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
+from polytempo.learn.asking import asking_kinds
 from polytempo.learn.models import models
 from polytempo.learn.questions import questions
 from polytempo.strategies import strategies
@@ -48,6 +49,7 @@ TABLES = {
         ("FILE.toml", "device types, network, availability, losses, late joiners, speed changes (docs/devices.md)."),
     ],
     "device-types": lambda: [(name, _described(kind)) for name, kind in device_types.items()],
+    "asking": lambda: [(kind.form, f"The client {kind.summary}") for _, kind in asking_kinds.items()],
     "questions": lambda: [(name, _first_sentence(answer)) for name, answer in questions.items()],
     "benches": lambda: [(name, bench.title) for name, bench in benches.items()],
 }

@@ -22,6 +22,7 @@ from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing
 from polytempo.cli.options import Json, Set, parse_assignments, with_options
 from polytempo.cli.progress import progress_bar
+from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.report.page import write_report
@@ -185,6 +186,9 @@ def data_get(
 ) -> None:
     """Download a data set from a mirror and check it."""
     print(get_dataset(name, data_dir, mirror))
+
+
+data_app.command("proxies")(data_proxies)
 
 
 def _note(message: Warning | str, *_: object) -> None:

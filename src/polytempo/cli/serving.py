@@ -12,9 +12,9 @@ import typer
 
 from polytempo.cli.options import Set, parse_assignments, with_options
 from polytempo.core.errors import UserError
-from polytempo.serve.join import JoinSettings, make_join_settings
 from polytempo.serve.join import join as join_service
 from polytempo.serve.logs import log_to
+from polytempo.serve.own_data import JoinSettings, make_join_settings
 from polytempo.serve.running import Listening, run_service
 from polytempo.serve.settings import ServiceSettings, make_settings
 
@@ -65,6 +65,9 @@ def join(
     ca: Annotated[Path | None, typer.Option(help="the file with the certificate of the server's CA")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
     updates: Annotated[int | None, typer.Option(min=1, help="leave after so many updates (default: never)")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="keep the open task in this file, and go on with it when started again")
+    ] = None,
     log_level: LogLevel = "info",
     *,
     settings: dict[str, Any],
@@ -75,7 +78,13 @@ def join(
     log_to(level=log_level)
     with _stopped_by_signals():
         join_service(
-            _checked(address), token, ca, insecure=insecure, settings=make_join_settings(**settings), updates=updates
+            _checked(address),
+            token,
+            ca,
+            insecure=insecure,
+            settings=make_join_settings(**settings),
+            updates=updates,
+            keep=keep,
         )
 
 

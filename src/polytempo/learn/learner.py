@@ -91,7 +91,7 @@ class Learner:
                 start,
                 a.x,
                 a.y,
-                self._batches(a),
+                self.batches(a.rows, order.work, a.steps, stream(a.seed, "batches", order.client, a.count)),
                 order.work,
                 rate_at(order.work.lr, a.count),
                 objective,
@@ -110,9 +110,9 @@ class Learner:
             answers[name] = _plain(questions[name](Asked(self.scorer, a.x, y, a.rows, start, weights)))
         return Outcome(weights, start, version, heard.steps, chosen, answers, finite)
 
-    def _batches(self, a: Assignment) -> Batches:
-        rng = stream(a.seed, "batches", a.order.client, a.count)
-        return make_batches(a.rows, a.order.work.batch_size, a.steps, rng, singles=not self._normalises_batches)
+    def batches(self, rows: np.ndarray, work: Work, steps: int, rng: np.random.Generator) -> Batches:
+        """Batches that the model can be trained on: one that normalises batches is given none of a single sample."""
+        return make_batches(rows, work.batch_size, steps, rng, singles=not self._normalises_batches)
 
     def _choose(self, a: Assignment) -> tuple[Tensor, int, int | None, Objective, dict[str, Any]]:
         """Start weights, version, chosen candidate, objective and first answers."""

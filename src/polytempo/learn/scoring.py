@@ -32,11 +32,13 @@ class Scorer:
         self._metric = metric
         self._own = threading.local()
 
-    def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray) -> Tensor:
-        """The model's outputs for these rows."""
+    def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray | None = None) -> Tensor:
+        """The model's outputs for these rows, or for all rows without copying them."""
         module, vector = self._workbench()
         vector.copy_(weights)
         with torch.inference_mode():
+            if rows is None:
+                return torch.cat([module(chunk) for chunk in x.split(CHUNK)])
             chunks = [module(x[torch.from_numpy(rows[i : i + CHUNK])]) for i in range(0, len(rows), CHUNK)]
         return torch.cat(chunks)
 
@@ -57,12 +59,12 @@ class Scorer:
         """The metric of each row, for accuracy 0 or 1; ``y`` holds the labels of these rows."""
         return self._metric(self.outputs(weights, x, rows), y).numpy()
 
-    def losses(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> Tensor:
-        """The loss of each row."""
+    def losses(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray | None = None) -> Tensor:
+        """The loss of each of these rows, or of all; ``y`` holds the labels of these rows."""
         outputs = self.outputs(weights, x, rows)
         if self._loss is F.cross_entropy:
             return F.cross_entropy(outputs, y, reduction="none")
-        return torch.stack([self._loss(outputs[i : i + 1], y[i : i + 1]) for i in range(len(rows))])
+        return torch.stack([self._loss(outputs[i : i + 1], y[i : i + 1]) for i in range(len(y))])
 
     def _workbench(self) -> tuple[nn.Module, Tensor]:
         if not hasattr(self._own, "module"):

@@ -1,5 +1,6 @@
 """What several plots draw: a figure over a method's seeds as a line or a bar, and its key in a legend."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,34 @@ from polytempo.report.methods import Method
 POINTS = 200  # per line: more than a screen shows, few enough for a small file
 
 
+Line = tuple[np.ndarray, np.ndarray]  # where, and what is there (NaN where that is not known)
+Band = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # where, lowest, mean and highest
+
+
 def draw_lines(axes: Axes, methods: list[Method], against: str, name: str, scale: float = 1.0) -> None:
     """One line per method, the mean over its seeds, in a band from the lowest to the highest."""
     for method in methods:
-        at, lowest, middle, highest = over_seeds(method, against, name, scale)
-        axes.plot(at, middle, color=method.colour, linestyle=method.dash, linewidth=1.6)
-        if len(method.runs) > 1:
-            axes.fill_between(at, lowest, highest, color=method.colour, alpha=0.18, linewidth=0)
+        draw_band(axes, method, over_seeds(method, against, name, scale))
 
 
-def over_seeds(
-    method: Method, against: str, name: str, scale: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Where, lowest, mean and highest over a method's seeds. Seeds are evaluated at different times, so they are
+def draw_band(axes: Axes, method: Method, band: Band, **looks: Any) -> None:
+    """The mean over a method's seeds as a line, the range from the lowest to the highest as a band around it."""
+    at, lowest, middle, highest = band
+    axes.plot(at, middle, **{"color": method.colour, "linestyle": method.dash, "linewidth": 1.6, **looks})
+    if len(method.runs) > 1:
+        axes.fill_between(at, lowest, highest, color=method.colour, alpha=0.18, linewidth=0)
+
+
+def over_seeds(method: Method, against: str, name: str, scale: float) -> Band:
+    """A figure of the evaluations over a method's seeds."""
+    return band_of([(run.over_evaluations(against), scale * run.over_evaluations(name)) for run in method.runs])
+
+
+def band_of(lines: Sequence[Line]) -> Band:
+    """Where, lowest, mean and highest over some lines. They have their points at different places, so they are
     interpolated on the stretch that all of them cover."""
-    lines = []
-    for run in method.runs:
-        at, values = run.over_evaluations(against), scale * run.over_evaluations(name)
-        known = ~np.isnan(at) & ~np.isnan(values)
-        if known.any():
-            lines.append((at[known], values[known]))
+    known = [~np.isnan(at) & ~np.isnan(values) for at, values in lines]
+    lines = [(at[kept], values[kept]) for (at, values), kept in zip(lines, known, strict=True) if kept.any()]
     if not lines:
         nothing = np.array([])
         return nothing, nothing, nothing, nothing

@@ -106,11 +106,14 @@ def group_colours(run: Run, otherwise: str) -> dict[int, str]:
     """A colour for every true group that a client ever had; one for everybody where none are known."""
     known = [run.per_client("per_client_group", i) for i in range(len(run.evaluations))]
     groups = np.unique(np.concatenate([*known, []])).astype(int).tolist()
-    if len(groups) <= len(GROUP_COLOURS):
-        colours = list(GROUP_COLOURS)
-    else:
-        colours = [to_hex(colour) for colour in mpl.colormaps["turbo"](np.linspace(0.05, 0.95, len(groups)))]
-    return {NO_GROUP: otherwise, **dict(zip(groups, colours, strict=False))}
+    return {NO_GROUP: otherwise, **dict(zip(groups, distinct_colours(len(groups)), strict=True))}
+
+
+def distinct_colours(count: int) -> list[str]:
+    """So many colours that can be told apart as well as so many can."""
+    if count <= len(GROUP_COLOURS):
+        return list(GROUP_COLOURS[:count])
+    return [to_hex(colour) for colour in mpl.colormaps["turbo"](np.linspace(0.05, 0.95, count))]
 
 
 def composition(clients: np.ndarray, groups: np.ndarray) -> dict[int, int]:

@@ -13,6 +13,7 @@ from polytempo.report.arrival_section import arrival_section
 from polytempo.report.arrivals import idle_by_speed, idle_shares
 from polytempo.report.collaboration_section import collaboration_section
 from polytempo.report.drift_section import drift_section
+from polytempo.report.exchange_section import exchange_section
 from polytempo.report.lineage import group_changes, has_joiners, lineage
 from polytempo.report.markup import bold, html_figure, html_table, named, section
 from polytempo.report.methods import (
@@ -55,6 +56,7 @@ def page(runs: Sequence[Run], title: str, graph_at: Sequence[float] = ()) -> str
         section("Results", _results(runs, methods)),
         section("Better off than alone?", _better_off(runs, methods)),
         section("Figures", _figures(runs, methods)),
+        section("Exchanges", exchange_section(methods, TIMELINES)),
         section("Clusters", _clusters(runs, methods)),
         section("Clients before and after a drift", drift_section(methods, TIMELINES)),
         section("Who learns from whom", collaboration_section(methods, TIMELINES, graph_at)),
@@ -109,6 +111,8 @@ def _results(runs: Sequence[Run], methods: list[Method]) -> str:
     notes = ["Accuracy is the mean over clients of the accuracy on their own test data of the model each is served."]
     if "own model %" in titles:
         notes.append("“Own model” is what a client holds right after its last local training.")
+    if "after exchange %" in titles:
+        notes.append("“After exchange”, “cluster” and “mixture KL” are explained under Exchanges.")
     if "downloads vs FedAsync" in titles:
         notes.append("“Downloads vs FedAsync” is what clients downloaded, as a multiple of one model per order.")
     if most > 1:

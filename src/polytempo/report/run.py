@@ -65,7 +65,9 @@ class Run:
     ``splits`` and ``regroupings`` say how they came about, one row per split and per expansion or merge, and
     ``similarity`` (clients x clients, NaN where two were never compared) how alike the clients are, None for a method
     that compares nobody. ``graphs`` and ``graph_at`` say who learned from whom, ``sketch_log`` where data drift how far
-    the clients' own models are from each other, ``traffic_log`` what travelled, one row per moment."""
+    the clients' own models are from each other, ``traffic_log`` what travelled, one row per moment, and
+    ``exchange_log``, where clients ask when they want to, what each got for its update; ``run.exchanges`` is how many
+    there were."""
 
     config: Row
     result: Row
@@ -78,6 +80,7 @@ class Run:
     regroupings: Sequence[Row] = ()
     sketch_log: Sequence[Row] = ()
     traffic_log: Sequence[Row] = ()
+    exchange_log: Sequence[Row] = ()
 
     strategy = _Figure[str]()
     seed = _Figure[int]()
@@ -114,6 +117,14 @@ class Run:
     merges = _Figure[int]()
     purity = _Figure[float | None]()
     ari = _Figure[float | None]()
+    exchanges = _Figure[int]()
+    accuracy_before = _Figure[float | None]()
+    accuracy_after = _Figure[float | None]()
+    mixture_kl = _Figure[float | None]()
+    mixture_kl_uniform = _Figure[float | None]()
+    cluster_accuracy = _Figure[float | None]()
+    cluster_accuracies = _Figure[Sequence[float] | None]()
+    bytes_per_exchange = _Figure[float | None]()
     digest = _Figure[str]()
 
     @classmethod
@@ -124,7 +135,7 @@ class Run:
         marks, splits = directory / "marks.jsonl", directory / SPLITS
         similarity, graphs = directory / SIMILARITY, directory / "graphs.jsonl"
         regroupings, sketches = directory / REGROUPINGS, directory / "sketches.jsonl"
-        traffic = directory / "traffic.jsonl"
+        traffic, exchanges = directory / "traffic.jsonl", directory / "exchanges.jsonl"
         return cls(
             config=_read_object(directory / "config.json"),
             result=_read_object(directory / "result.json"),
@@ -137,6 +148,7 @@ class Run:
             regroupings=_read_rows(regroupings) if regroupings.exists() else (),
             sketch_log=_read_rows(sketches) if sketches.exists() else (),
             traffic_log=_read_rows(traffic) if traffic.exists() else (),
+            exchange_log=_read_rows(exchanges) if exchanges.exists() else (),
         )
 
     def figure(self, name: str) -> float:
@@ -150,6 +162,10 @@ class Run:
     def over_updates(self, name: str) -> np.ndarray:
         """One number of every update, in order of arrival."""
         return np.array([row[name] for row in self.update_log], dtype=float)
+
+    def over_exchanges(self, name: str) -> np.ndarray:
+        """One number of every exchange, in order of time, NaN where it is null."""
+        return np.array([_number(row.get(name)) for row in self.exchange_log])
 
     def final_per_client(self) -> np.ndarray:
         """The last accuracy of each client's served model, NaN for a client without one."""

@@ -33,6 +33,7 @@ mark { background: var(--mark); color: inherit; padding: 1px 5px; border-radius:
 .settings dd { margin: 0; overflow-wrap: anywhere; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 28px 36px;
   align-items: start; }
+.note + .figures { margin-top: 24px; }
 .figures > * { min-width: 0; max-width: 600px; }
 figure { margin: 0; }
 figure.wide { margin-bottom: 28px; }

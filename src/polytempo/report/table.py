@@ -200,6 +200,10 @@ def _better_off(method: Method, runs: Sequence[Run]) -> Cell:
     return Cell(percent(shares.better), shares.better) if shares else Cell(NOTHING)
 
 
+def _divergence(method: Method, runs: Sequence[Run]) -> Cell:
+    return Cell(_rounded(method.mean("mixture_kl"), 3), method.mean("mixture_kl"))
+
+
 def _clusters(method: Method, runs: Sequence[Run]) -> Cell:
     return Cell(_rounded(method.mean("clusters"), 1).removesuffix(".0"), method.mean("clusters"))
 
@@ -225,6 +229,9 @@ _COLUMNS = (
     _Column("fastest fifth %", _share("accuracy_fastest_fifth"), best="highest"),
     _Column("slowest device %", _of_device("accuracy_slowest_device"), best="highest"),
     _Column("fastest device %", _of_device("accuracy_fastest_device"), best="highest"),
+    _Column("after exchange %", _share("accuracy_after"), best="highest"),
+    _Column("cluster %", _share("cluster_accuracy"), best="highest"),
+    _Column("mixture KL", _divergence, best="lowest"),
     _Column("better off than alone %", _better_off, best="highest"),
     _Column("time to target s", _time_to_target, best="lowest"),
     _Column("virtual time s", _amount("virtual_time")),

@@ -1,8 +1,8 @@
 """A client for devices with a training loop of their own, in any framework: models are named float32 arrays."""
 
 import logging
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from polytempo.serve.access import read_token
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.certs import client_credentials
 from polytempo.serve.connection import Connection, RefusedError
+from polytempo.serve.kept_task import KeptTask, check_place, forget, read_kept, write_kept
 from polytempo.serve.logs import log
 from polytempo.serve.wire import WireError, as_written, entries_of, entry_of, floats, make_body, read_body
 
@@ -76,13 +77,18 @@ class Task:
     """The server asks for what there is: stop and push."""
     withdrawn: bool = False
     """The server waits for this no longer."""
-    news: "queue.SimpleQueue[Model]" = field(default_factory=queue.SimpleQueue)
+    news: deque[Model] = field(default_factory=deque)
+
+    @property
+    def held(self) -> dict[str, np.ndarray]:
+        """The model to use until you train: the task's own, or the last refresh that came since."""
+        return self.news[-1].tensors if self.news else self.tensors
 
     def refreshes(self) -> list[Model]:
         """Models that arrived since you last asked, oldest first. Go on from the last: the update counts from it."""
         models: list[Model] = []
-        while not self.news.empty():
-            models.append(self.news.get())
+        while self.news:
+            models.append(self.news.popleft())
         if models:
             self.base = models[-1].number
         return models
@@ -90,10 +96,17 @@ class Task:
 
 class Client:
     """A session with a server. ``token`` is the file with the client's secret, or the secret itself; ``ca`` the
-    certificate of the authority that signed the server's. Plaintext only with ``insecure`` and only on loopback."""
+    certificate of the authority that signed the server's. Plaintext only with ``insecure`` and only on loopback. With
+    ``keep`` the open task is kept in this file, and a client that begins anew goes on with it."""
 
     def __init__(
-        self, address: str, token: str | Path, ca: str | Path | None = None, *, insecure: bool = False
+        self,
+        address: str,
+        token: str | Path,
+        ca: str | Path | None = None,
+        *,
+        insecure: bool = False,
+        keep: str | Path | None = None,
     ) -> None:
         if insecure:
             check_loopback(address)
@@ -104,6 +117,13 @@ class Client:
         self.schema: Schema | None = None
         self.seed = 0
         self._task: Task | None = None
+        self._keep = None if keep is None else Path(keep)
+        self._kept: KeptTask | None = None
+        """Of an earlier session: the server has not said yet whether it still waits for it."""
+        if self._keep is not None:
+            check_place(self._keep)
+            self._kept = read_kept(self._keep)
+        self._welcome = pb.Welcome()
         self._sessions = 0
         self._changed = threading.Condition()
         self._connection = Connection(
@@ -138,6 +158,8 @@ class Client:
 
     def task(self, timeout: float | None = None) -> Task:
         """The next task; waits until it is this client's turn."""
+        if self._kept is not None:
+            self.wait_for_welcome(timeout)  # it says whether that is the next task
         while True:
             session = self._sessions
             if self._task is None:
@@ -148,6 +170,19 @@ class Client:
                     raise TimeoutError(f"no task has come within {timeout} s")
                 if self._task is not None:
                     return self._task
+
+    def hold(self, task: Task, seconds: float) -> bool:
+        """Keep a task for so many seconds before you train. False as soon as the server withdraws it, or asks for what
+        there is: then do not wait any longer."""
+
+        def told() -> bool:
+            return task.withdrawn or task.reported or self._connection.failure is not None
+
+        with self._changed:
+            self._changed.wait_for(told, min(seconds, threading.TIMEOUT_MAX))
+            if self._connection.failure is not None:
+                raise self._connection.failure
+            return not told()
 
     def push(
         self,
@@ -182,25 +217,30 @@ class Client:
         self._connection.ask(pb.Head(push=said), make_body(entries, arrays), timeout)
         with self._changed:
             if self._task is task:  # the answer brought no new one
-                self._task = None
+                self._drop_task()
 
     def run(
         self,
         train: Callable[[Task], tuple[Tensors, int] | tuple[Tensors, int, dict[str, Any]]],
         updates: int | None = None,
+        pushed: Callable[[Task], None] | None = None,
     ) -> None:
         """Carry out tasks until so many updates were pushed (default: for ever). ``train`` returns the trained tensors,
-        the number of samples and, if you like, further arguments of ``push``."""
+        the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
+        result is safe with the server. A client that keeps its task asks for one after its last update too."""
         done = refused = 0
         while updates is None or done < updates:
             task = self.task()
             tensors, samples, *more = train(task)
             if task.withdrawn:
                 continue
-            arguments = {"ready": updates is None or done + 1 < updates, **(more[0] if more else {})}
+            goes_on = updates is None or done + 1 < updates or self._keep is not None
+            arguments = {"ready": goes_on, **(more[0] if more else {})}
             try:
                 self.push(task, tensors, samples=samples, **arguments)
                 done, refused = done + 1, 0
+                if pushed is not None:
+                    pushed(task)
             except RefusedError as error:
                 refused += 1
                 log("refused", level=logging.WARNING, task=task.number, reason=str(error))
@@ -211,6 +251,8 @@ class Client:
     def leave(self, timeout: float | None = None) -> None:
         """Say goodbye: the server counts this client out at once."""
         self._connection.ask(pb.Head(leave=pb.Leave()), timeout=timeout)
+        with self._changed:
+            self._drop_task()
         self.close()
 
     def close(self) -> None:
@@ -229,13 +271,20 @@ class Client:
         """Leave and come again, with nothing in hand."""
         self._connection.ask(pb.Head(leave=pb.Leave()))
         with self._changed:
-            self._task = None
+            self._drop_task()
         self._connection.ask(pb.Head(hello=pb.Hello()))
+
+    def _drop_task(self) -> None:
+        self._task = None
+        if self._keep is not None:
+            forget(self._keep)
 
     # On the connection's thread.
 
     def _hello(self) -> pb.Hello:
         with self._changed:
+            if self._kept is not None:
+                return pb.Hello(task=self._kept.task.number, heeded=self._kept.task.number)
             task = self._task
             return pb.Hello() if task is None else pb.Hello(task=task.number, heeded=task.heeded)
 
@@ -251,6 +300,8 @@ class Client:
                 self._welcomed(head.welcome)
             elif kind == "task":
                 self._task = self._new_task(head.task, body)
+                if self._keep is not None:
+                    write_kept(self._keep, KeptTask(self._connection.address, self._welcome, head.task, body))
             elif kind == "model":
                 self._refresh(self._model(head, body), head.model.task)
             elif kind == "report" and self._task is not None and head.report.task == self._task.number:
@@ -261,14 +312,28 @@ class Client:
     def _welcomed(self, said: pb.Welcome) -> None:
         self.number, self.seed = said.client, said.seed
         self.schema = Schema(tuple(said.names), tuple(tuple(s.sizes) for s in said.shapes), said.parameters)
+        self._welcome = said
         self._sessions += 1
-        if self._task is not None and self._task.number != said.task:
+        if self._kept is not None:
+            self._take_up(self._kept, said)
+        elif self._task is not None and self._task.number != said.task:
             self._task.withdrawn = True
-            self._task = None
+            self._drop_task()
+
+    def _take_up(self, kept: KeptTask, said: pb.Welcome) -> None:
+        """Go on with the task of an earlier session, if that makes sense."""
+        self._kept = None
+        void = kept.void(self._connection.address, said)
+        if void is None:
+            self._task = self._new_task(kept.task, kept.body)
+            log("goes on", task=kept.task.number, version=kept.task.version)
+        else:
+            self._drop_task()
+            log("begins anew", level=logging.WARNING, task=kept.task.number, reason=f"The kept task is void: {void}.")
 
     def _refresh(self, model: Model, task: int) -> None:
         if self._task is not None and task == self._task.number:
-            self._task.news.put(model)
+            self._task.news.append(model)
             self._task.heeded = model.number
 
     def _new_task(self, said: pb.Task, body: bytearray) -> Task:

@@ -3,66 +3,41 @@ clients do. With the same seed, partition and tasks, a client that joins ends wi
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Objective, Send, Train
-from polytempo.core.validation import refusal
 from polytempo.core.vectors import Schema
-from polytempo.learn.learner import Assignment, Learner, make_learner
-from polytempo.learn.models import Inputs
+from polytempo.learn.asking import LOOKS, Asking, Sample, parse_asking, reason, sampled, wait
+from polytempo.learn.learner import Assignment, Outcome
 from polytempo.learn.questions import questions
 from polytempo.serve.client import Client, Task, Tensors
 from polytempo.serve.connection import RefusedError
 from polytempo.serve.logs import log
+from polytempo.serve.own_data import JoinSettings, Local, OwnData, file_stamp, make_join_settings, make_local
 from polytempo.strategies.strategy import strategy_class
 from polytempo.world.data import load_dataset
-from polytempo.world.dataset import Dataset
-from polytempo.world.federation import Federation
-from polytempo.world.partitions import clients_in, make_federation
+
+__all__ = [
+    "JoinSettings",
+    "Participant",
+    "Trained",
+    "carry_out",
+    "check_schema",
+    "join",
+    "make_join_settings",
+    "make_local",
+    "order_of",
+]
 
 GOODBYE_SECONDS = 2.0
-
-
-class JoinSettings(BaseModel):
-    """A client's own data and model. Without ``partition`` all of the data are its own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    data: str = Field("digits", description="name of a data set, a file, a folder or an import path")
-    data_dir: Path | None = Field(None, description="where data sets lie")
-    partition: str | None = Field(None, description="take only this client's share of the data, dealt out like this")
-    clients: int | None = Field(None, ge=1, description="how many clients the data are dealt out to")
-    test_share: float = Field(0.2, gt=0, lt=1, description="share of the client's samples kept for its own test")
-    min_samples: int = Field(2, ge=2, description="samples that every client must have")
-    seed: int | None = Field(None, ge=0, description="of everything random (default: the server's)")
-    model: str = Field("mlp", description="name of a model, or the import path of your own")
-    loss: str | None = Field(None, description="import path of a loss (outputs, labels) -> number")
-    metric: str | None = Field(None, description="import path of a metric (outputs, labels) -> number per sample")
-    engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
-    strategy: str | None = Field(None, description="import path of the server's own strategy, for questions it brings")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "JoinSettings":
-        if self.clients is not None and self.partition is None:
-            raise ValueError("clients belongs to partition: give both, or neither if all of the data are this client's")
-        return self
-
-
-def make_join_settings(**given: Any) -> JoinSettings:
-    """Settings from keyword arguments; a wrong name or value is an error in plain words."""
-    try:
-        return JoinSettings(**given)
-    except ValidationError as error:
-        raise refusal(error, "Join") from None
 
 
 @dataclass(frozen=True)
@@ -77,19 +52,6 @@ class Trained:
     loss: float
 
 
-@dataclass(frozen=True)
-class Local:
-    """Everything that a client trains with."""
-
-    client: int
-    seed: int
-    learner: Learner
-    x: Tensor
-    y: Tensor
-    train: np.ndarray
-    test: np.ndarray
-
-
 def log_trained(trained: Trained) -> None:
     log("trained", **{name: round(value, 4) for name, value in asdict(trained).items()})
 
@@ -102,20 +64,26 @@ def join(
     insecure: bool = False,
     settings: JoinSettings | None = None,
     updates: int | None = None,
+    keep: Path | None = None,
     progress: Callable[[Trained], None] = log_trained,
 ) -> None:
-    """Take part until so many updates were pushed (default: for ever), then leave. ``progress`` is told of every
-    training before its result is pushed."""
+    """Take part until so many updates were pushed (default: for ever), then leave; with ``keep``, the file for the
+    open task, just close: whoever joins with this file goes on with it. ``progress`` is told of every training before
+    its result is pushed."""
     settings = settings or make_join_settings()
+    asking = None if settings.ask is None else parse_asking(settings.ask)
     if settings.strategy is not None:
         strategy_class(settings.strategy)
+    stamp = file_stamp(settings.data)
     dataset = load_dataset(settings.data, settings.data_dir)
-    with _one_thread(), Client(address, token, ca, insecure=insecure) as client, _goodbye(client):
+    client = Client(address, token, ca, insecure=insecure, keep=keep)
+    with _one_thread(), client, _goodbye(client) if keep is None else nullcontext():
         number, schema, seed = client.wait_for_welcome()
-        local = make_local(settings, dataset, number, seed)
-        check_schema(local.learner.schema, schema)
+        own = OwnData(settings, dataset, number, seed, stamp)
+        check_schema(own.learner.schema, schema)
+        participant = Participant(own, asking, client.hold, progress)
         try:
-            client.run(lambda task: carry_out(task, local, progress), updates)
+            client.run(participant.carry_out, updates, participant.pushed)
         except RefusedError as error:
             raise UserError(
                 f"The server refuses the updates of client {number}: {error}. If training diverges (NaN, Inf, too far "
@@ -144,49 +112,6 @@ def _goodbye(client: Client) -> Iterator[None]:
             client.leave(GOODBYE_SECONDS)
 
 
-# What the client has.
-
-
-def make_local(settings: JoinSettings, dataset: Dataset, client: int, server_seed: int) -> Local:
-    """The rows, the model and the learner that the simulator would give to this client."""
-    seed = server_seed if settings.seed is None else settings.seed
-    federation = _federation(settings, dataset, seed)
-    data = federation.client(_place(settings, federation, client))
-    inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
-    s, probe = settings, federation.dataset.samples_to_try()
-    learner, _ = make_learner(s.model, inputs, seed, s.engine, s.loss, s.metric, probe)
-    return Local(
-        client,
-        seed,
-        learner,
-        torch.from_numpy(federation.dataset.x),
-        torch.from_numpy(data.y),
-        data.train,
-        data.test,
-    )
-
-
-def _federation(settings: JoinSettings, dataset: Dataset, seed: int) -> Federation:
-    partition, clients = settings.partition, settings.clients
-    if partition is None:
-        partition, clients = "iid", 1
-    clients = clients or clients_in(partition, dataset, settings.min_samples)
-    if clients is None:
-        raise UserError(f"Partition {partition!r} needs the number of clients that the data are dealt to: --clients N.")
-    return make_federation(dataset, partition, clients, seed, settings.test_share, settings.min_samples)
-
-
-def _place(settings: JoinSettings, federation: Federation, client: int) -> int:
-    """Which share of the federation is this client's."""
-    if settings.partition is None:
-        return 0
-    if client >= len(federation):
-        raise UserError(
-            f"This is client {client}, and the data are dealt to clients 0 to {len(federation) - 1}: raise --clients."
-        )
-    return client
-
-
 def check_schema(own: Schema, server: Schema) -> None:
     """The client's model has to have the server's tensors, in whatever order."""
     ours, theirs = (dict(zip(s.names, s.shapes, strict=True)) for s in (own, server))
@@ -205,16 +130,81 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 # What the client does.
 
 
+class Participant:
+    """What a client does with one task after the other: it holds each until it asks, then trains on its data as they
+    are by then. ``hold`` waits as ``Client.hold`` does."""
+
+    def __init__(
+        self,
+        own: OwnData,
+        asking: Asking | None,
+        hold: Callable[[Task, float], bool],
+        progress: Callable[[Trained], None] = log_trained,
+    ) -> None:
+        self._own, self._asking, self._hold, self._progress = own, asking, hold, progress
+        self._trained_on: Sample | None = None
+        self._last: tuple[Local, float] | None = None
+        """The data that it last trained on, and the accuracy that it came to on their test rows."""
+        self._exchanging = False
+
+    def carry_out(self, task: Task) -> tuple[Tensors, int, dict[str, Any]]:
+        """What ``Client.run`` pushes."""
+        self._log_exchange(task)
+        self._wait_until_it_asks(task)
+        local = self._own.now(task.count)
+        order, outcome = _train(task, local, self._progress)
+        if outcome.steps:
+            self._trained_on = _look(local, task, 0)
+        self._last = local, _score(local, outcome.weights)[0]
+        return _handed(outcome, order, local)
+
+    def pushed(self, task: Task) -> None:
+        """The server has the result: the next task brings its answer."""
+        self._exchanging = True
+
+    def _log_exchange(self, task: Task) -> None:
+        """What the client handed in and what came back, on the data that it then had."""
+        if self._exchanging and self._last is not None:
+            local, before = self._last
+            after, _ = _score(local, _flat(task.held, local.learner.schema))
+            log("exchange", task=task.number, version=task.version, before=round(before, 4), after=round(after, 4))
+        self._exchanging = False
+
+    def _wait_until_it_asks(self, task: Task) -> None:
+        """Hold the task; no longer than the server lets it."""
+        asking, own = self._asking, self._own
+        if asking is None or (asking.watches and self._trained_on is None):
+            return
+        why, looks = None, 0
+        while why is None:
+            if not self._hold(task, wait(asking, own.seed, own.client, task.count)):
+                return
+            looks += 1
+            model = _flat(task.held, own.learner.schema)
+            now = _look(own.now(task.count), task, looks)
+            why = reason(asking, own.learner.scorer, model, self._trained_on, now, looks)
+        log("asks", task=task.number, why=why)
+
+
+def _look(local: Local, task: Task, looks: int) -> Sample:
+    return sampled(local.x, local.y, local.train, local.seed, local.client, task.count * (LOOKS + 1) + looks)
+
+
 def carry_out(
     task: Task, local: Local, progress: Callable[[Trained], None] = log_trained
 ) -> tuple[Tensors, int, dict[str, Any]]:
-    """Train; what ``Client.run`` pushes: the tensors that moved, the number of samples, and what goes with them."""
+    """Train at once; what ``Client.run`` pushes: the tensors that moved, the number of samples, and what goes with
+    them."""
+    order, outcome = _train(task, local, progress)
+    return _handed(outcome, order, local)
+
+
+def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tuple[Train, Outcome]:
     began = time.perf_counter()
     schema = local.learner.schema
     order = order_of(task, local.client, schema)
     _check_questions(order.questions)
-    samples = len(local.train)
-    steps = order.work.steps_for(samples)
+    steps = order.work.steps_for(len(local.train))
     listen = _listener(task, local.client, schema)
     outcome = local.learner.carry_out(
         Assignment(order, local.x, local.y, local.train, steps, task.count, local.seed, listen=listen)
@@ -222,8 +212,12 @@ def carry_out(
     seconds = time.perf_counter() - began
     accuracy, loss = _score(local, outcome.start)
     progress(Trained(task.number, outcome.version, outcome.steps, seconds, accuracy, loss))
+    return order, outcome
+
+
+def _handed(outcome: Outcome, order: Train, local: Local) -> tuple[Tensors, int, dict[str, Any]]:
     more = {"steps": outcome.steps, "chosen": outcome.chosen, "answers": outcome.answers}
-    return _upload(outcome.weights, order, schema), samples, more
+    return _upload(outcome.weights, order, local.learner.schema), len(local.train), more
 
 
 def order_of(task: Task, client: int, schema: Schema) -> Train:

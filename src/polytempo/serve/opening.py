@@ -19,13 +19,24 @@ from polytempo.core.registry import imported_file
 from polytempo.core.state import load, save
 from polytempo.core.validation import refusal
 from polytempo.core.versions import versions
+from polytempo.learn.proxies import WARM_UP_EPOCHS
 from polytempo.serve.events import Event
 from polytempo.serve.journal import DamagedError, Journal, JournalError
 from polytempo.serve.logs import log
+from polytempo.serve.proxies import (
+    PROXIES,
+    check_needed,
+    check_unchanged,
+    given_proxies,
+    kept_proxies,
+    make_proxy_sets,
+    proxies_digest,
+)
 from polytempo.serve.recovery import newest_snapshot, recover
 from polytempo.serve.service import Service
 from polytempo.serve.settings import ServiceSettings
-from polytempo.strategies.method import Method
+from polytempo.strategies.strategy import strategy_class
+from polytempo.world.proxies import write_proxies
 
 INITIAL = "initial.safetensors"
 STATUS = "status.json"
@@ -55,6 +66,7 @@ def open_service(
     journal = Journal(directory)
     try:
         _check_same(journal, settings)
+        check_unchanged(journal, settings.proxies)
         journal.lock()
         begin = beginning(journal, settings, objects)
         return Opened(journal, _continued(journal, settings, begin, lose_tail), begin)
@@ -63,24 +75,47 @@ def open_service(
         raise
 
 
-def beginning(journal: Journal, method: Method, objects: Mapping[str, Any] | None = None) -> Callable[[], Service]:
-    """How to make a service of this method as it was before the journal's first event."""
+def beginning(
+    journal: Journal, settings: ServiceSettings, objects: Mapping[str, Any] | None = None
+) -> Callable[[], Service]:
+    """How to make the service as it was before the journal's first event."""
     schema, initial = journal.schema, _read_initial(journal)
-    return lambda: Service(method.begin(initial, schema, objects=objects))
+    given = journal_objects(journal, settings, objects)
+    return lambda: Service(settings.begin(initial, schema, objects=given))
 
 
-def code_versions(settings: Method) -> dict[str, str]:
-    """What has to be the same for a replay to give the same bits: packages, CPU, and the code itself."""
+def journal_objects(
+    journal: Journal, settings: ServiceSettings, objects: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the strategies of a journal are handed: its proxy sets, and what the caller adds."""
+    given = dict(objects or {})
+    if "proxies" not in given and (data := kept_proxies(journal)) is not None:
+        given["proxies"] = make_proxy_sets(settings, journal.schema, data)
+    return given
+
+
+def code_versions(settings: ServiceSettings) -> dict[str, str]:
+    """What has to be the same for a replay to give the same bits: packages, CPU, and the code itself. A strategy with
+    proxy sets computes with the model, which is then part of the code."""
     root = Path(polytempo.__file__).parent
-    files = sorted(path for layer in ("core", "strategies") for path in (root / layer).rglob("*.py"))
+    learns = strategy_class(settings.strategy).needs_proxies
+    layers = ("core", "learn", "strategies") if learns else ("core", "strategies")
+    files = sorted(path for layer in layers for path in (root / layer).rglob("*.py"))
     files += [root / "serve" / f"{name}.py" for name in ("events", "recovery", "rows", "service")]
-    own = imported_file(settings.strategy)
-    contents = b"".join(path.read_bytes() for path in [*files, *([own] if own is not None else [])])
+    own = [imported_file(name) for name in (settings.strategy, *([settings.model] if learns else []))]
+    contents = b"".join(path.read_bytes() for path in [*files, *own] if path is not None)
     return versions() | {"code": hashlib.sha256(contents).hexdigest()}
 
 
 def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any]) -> Opened:
+    proxies = given_proxies(settings)
+    if proxies is None:
+        check_needed(settings.strategy, objects)
     schema, initial = settings.first_model()
+    if proxies is not None:
+        sets = make_proxy_sets(settings, schema, proxies)
+        initial = sets.warmed(initial, WARM_UP_EPOCHS if settings.warm_up is None else settings.warm_up)
+        objects = {"proxies": sets, **objects}
 
     def begin() -> Service:
         return Service(settings.begin(initial, schema, objects=objects))
@@ -89,11 +124,14 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
         "settings": settings.lasting(),
         "schema": {"names": schema.names, "shapes": schema.shapes, "parameters": schema.parameter_count},
         "versions": code_versions(settings),
+        "proxies": None if proxies is None else proxies_digest(proxies),
     }
     service = begin()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         save({"weights": initial}, directory / INITIAL)
+        if proxies is not None:
+            write_proxies(directory / PROXIES, proxies)
     except OSError as error:
         raise UserError(f"Cannot keep a journal in {directory}: {error.strerror}. Choose another --dir.") from None
     journal = Journal.begin(directory, about, service.save_state())

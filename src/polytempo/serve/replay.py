@@ -14,7 +14,8 @@ from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.events import Event, Handed
 from polytempo.serve.journal import DamagedError, Journal, JournalError
-from polytempo.serve.opening import beginning, code_versions, settings_of
+from polytempo.serve.opening import beginning, code_versions, journal_objects, settings_of
+from polytempo.serve.proxies import check_needed
 from polytempo.serve.service import Service
 from polytempo.strategies.method import Method
 
@@ -74,8 +75,10 @@ def what_if(
     this strategy had given it, and the same answers to questions that both strategies ask. An update that this strategy
     had not asked for by then is left out."""
     with _open(directory) as journal:
-        real = _oldest(journal, until, objects)
-        other = Replayed(method, _as_found(real.service, method, objects), real.event)
+        given = journal_objects(journal, settings_of(journal), objects)
+        check_needed(method.strategy, given, directory)
+        real = _oldest(journal, until, given)
+        other = Replayed(method, _as_found(real.service, method, given), real.event)
         for event in _walk(journal, real, until):
             _fire_timers(other, event.at)
             if event.handed is None:
@@ -112,6 +115,7 @@ def _oldest(journal: Journal, until: int | None, objects: Mapping[str, Any] | No
             f"The journal in {journal.directory} was written by another version of the code, or on another kind of "
             "machine, and is not replayed by this one."
         )
+    torch.set_num_threads(1)  # as in the server
     service = beginning(journal, settings, objects)()
     service.load_state(journal.load_snapshot(oldest))
     return Replayed(settings, service, oldest)
@@ -119,7 +123,6 @@ def _oldest(journal: Journal, until: int | None, objects: Mapping[str, Any] | No
 
 def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[Event]:
     """Every event, before it is applied."""
-    torch.set_num_threads(1)  # as in the server
     for number, event in journal.events(replayed.event, until):
         yield event
         try:

@@ -26,6 +26,12 @@ class ServiceSettings(Method):
     data: str = Field("digits", description="data like the clients': decides the model's inputs and classes")
     data_dir: Path | None = Field(None, description="where data sets lie")
     init: Path | None = Field(None, description="first model: named tensors (.safetensors), or a flat float32 .npy")
+    proxies: Path | None = Field(
+        None, description="samples of the server's own for each cluster: an .npz with x, y, cluster"
+    )
+    warm_up: int | None = Field(
+        None, ge=0, description="epochs on all proxy sets that the first model is trained (default 5 if there are any)"
+    )
     norm_bound: float = Field(
         10.0, gt=0, description="how far an update may lead, in multiples of its start's norm (at least 1)"
     )
@@ -33,18 +39,36 @@ class ServiceSettings(Method):
 
     def lasting(self) -> dict[str, Any]:
         """Those that cannot change while the service lives, as plain JSON data."""
-        said: dict[str, Any] = json.loads(self.model_dump_json(exclude={"data_dir", "init", "norm_bound", "patience"}))
+        changeable = {"data_dir", "init", "proxies", "norm_bound", "patience"}
+        said: dict[str, Any] = json.loads(self.model_dump_json(exclude=changeable))
         return said
 
-    def first_model(self) -> tuple[Schema, Tensor]:
-        """Names and shapes, and the weights."""
-        if self.init is not None and self.init.suffix == ".safetensors":
-            return _read_tensors(self.init)
+    def inputs(self) -> Inputs:
+        """What the model is built for."""
         dataset = load_dataset(self.data, self.data_dir)
-        inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
-        module = first_model(self.model, inputs, self.seed)
+        return Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
+
+    def first_model(self) -> tuple[Schema, Tensor]:
+        """Names and shapes, and the weights, before they are warmed."""
+        named = self.init is not None and self.init.suffix == ".safetensors"
+        if self.init is not None and named and self.proxies is None:
+            return _read_tensors(self.init)
+        module = first_model(self.model, self.inputs(), self.seed)
         schema = Schema.of(module)
-        return schema, initial_vector(module) if self.init is None else read_vector(self.init, schema.size)
+        if self.init is None:
+            return schema, initial_vector(module)
+        # Only a model that can compute is of use with proxy sets.
+        return schema, self._named_weights(self.init, schema) if named else read_vector(self.init, schema.size)
+
+    def _named_weights(self, path: Path, schema: Schema) -> Tensor:
+        """The tensors of a file in the order of the model's."""
+        found, weights = _read_tensors(path)
+        if dict(zip(found.names, found.shapes, strict=True)) != dict(zip(schema.names, schema.shapes, strict=True)):
+            raise UserError(
+                f"The tensors of {path} are not those of the model {self.model} for data like {self.data}. With "
+                "--proxies the server computes with the model: give --model and --data that fit the file."
+            )
+        return schema.flatten(found.views(weights))
 
 
 def make_settings(**given: Any) -> ServiceSettings:

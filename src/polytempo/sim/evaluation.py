@@ -11,7 +11,7 @@ from polytempo.core.events import Update
 from polytempo.learn.learner import Learner
 from polytempo.sim.history import History, graph_row
 from polytempo.sim.lookahead import Lookahead
-from polytempo.sim.measures import evaluation_row, score_clients
+from polytempo.sim.measures import evaluation_row, score_clients, score_cluster_models
 from polytempo.sim.sketches import Sketches
 from polytempo.strategies.strategy import Strategy
 from polytempo.world.devices import Devices
@@ -80,7 +80,16 @@ class Evaluator:
         self._score_trained()
         groups = self._groups(generations)
         row = evaluation_row(now, updates, served, self.trained_scores, idle, self.strategy, groups, self.devices)
-        self.history.evaluations.append(row | traffic)
+        of_clusters = score_cluster_models(
+            self.strategy.cluster_models(),
+            self.federation.clusters,
+            self.federation.dataset,
+            self._x,
+            self.learner.scorer,
+            self.pool,
+        )
+        row |= traffic | ({} if of_clusters is None else {"cluster_accuracy": of_clusters})
+        self.history.evaluations.append(row)
         graph = self.strategy.collaboration()
         if graph is not None:
             self.history.graphs.append(graph_row(now, updates, graph))

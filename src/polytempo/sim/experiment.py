@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file, unknown
 from polytempo.core.validation import refusal
+from polytempo.learn.asking import parse_asking
 from polytempo.strategies.method import Method
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
@@ -30,6 +31,15 @@ class Experiment(Method):
     test_share: float = Field(0.2, gt=0, lt=1, description="share of each client's samples kept for its own test")
     min_samples: int = Field(2, ge=2, description="samples that every client must have")
     drift: tuple[Drift, ...] = Field((), description="changes of clients' data")
+    ask: str | None = Field(
+        None, description="when a client that has its model trains it and asks for a newer one (default: at once)"
+    )
+    proxies: str | None = Field(
+        None, description="the server's own samples: how many per cluster to set aside, or an .npz with x, y, cluster"
+    )
+    warm_up: int | None = Field(
+        None, ge=0, description="epochs on all proxy sets that the first model is trained (default 5 if there are any)"
+    )
     devices: str = Field("slow:0.3x5", description="how fast everybody is")
     model: str = Field("mlp", description="name of a model, or the import path of your own")
     loss: str | None = Field(None, description="import path of a loss (outputs, labels) -> number")
@@ -43,6 +53,11 @@ class Experiment(Method):
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
     workers: int | None = Field(None, ge=1, description="training threads (default: one per core); changes no result")
+
+    def check(self) -> None:
+        super().check()
+        if self.ask is not None:
+            parse_asking(self.ask)
 
     def worker_count(self) -> int:
         return self.workers or len(os.sched_getaffinity(0))
@@ -59,10 +74,16 @@ class Experiment(Method):
             device_file(self.devices),
             Path(partition) if kind == "file" else None,
             self.init,
+            proxy_file(self.proxies),
             data_file(self.data),
             *(imported_file(path or "") for path in (self.strategy, self.model, self.loss, self.metric, self.data)),
         ]
         return {str(path): _sha256(path) for path in named if path is not None and path.is_file()}
+
+
+def proxy_file(proxies: str | None) -> Path | None:
+    """The file of proxy sets, if that is what the words name."""
+    return None if proxies is None or proxies.isdecimal() else Path(proxies)
 
 
 def make_experiment(**given: Any) -> Experiment:

@@ -1,5 +1,6 @@
 """The words of the simulator: kinds of events, and a training under way."""
 
+import math
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -18,6 +19,7 @@ class Kind(IntEnum):
     WAKE = 5
     PULL = 6
     TIMER = 7
+    ASK = 8
 
 
 @stateful
@@ -31,10 +33,16 @@ class Flight:
     generation: int
     dispatched: float
     begins: float
-    """When its first step begins, after the download."""
+    """When its first step begins, after the download; infinite while the client holds the order."""
     step_seconds: float
     steps: int
     upload_bytes: int
     sends: list[tuple[int, Send]] = field(default_factory=list)
     lost: bool = False
     """It will never arrive."""
+    looks: int = 0
+    """How often the client has looked at its data while it held the order."""
+
+    @property
+    def held(self) -> bool:
+        return math.isinf(self.begins)

@@ -1,5 +1,6 @@
 """What a run records: one row per evaluation, per update, per other thing worth a mark on the timeline, per state of
-the collaboration graph, per moment at which models travelled, and per sketch of the clients' own models."""
+the collaboration graph, per moment at which models travelled, per sketch of the clients' own models, and per exchange
+of a client's model for the one that it is served."""
 
 import json
 import math
@@ -14,8 +15,8 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Due
 from polytempo.sim.flight import Flight
 
-FILES = ("evaluations", "updates", "marks", "graphs", "traffic", "sketches")
-OPTIONAL = ("graphs", "traffic", "sketches")  # files that are not there without rows
+FILES = ("evaluations", "updates", "marks", "graphs", "traffic", "sketches", "exchanges")
+OPTIONAL = ("graphs", "traffic", "sketches", "exchanges")  # files that are not there without rows
 DECIMALS = 6  # of a weight in a graph
 
 Row = dict[str, Any]
@@ -32,16 +33,23 @@ class History:
     graphs: list[Row] = field(default_factory=list)
     traffic: list[Row] = field(default_factory=list)
     sketches: list[Row] = field(default_factory=list)
+    exchanges: list[Row] = field(default_factory=list)
     directory: Path | None = None
     _written: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FILES, 0))
 
     def mark(
-        self, time: float, kind: str, client: int, awaited: Due | None = None, ordered: float | None = None
+        self,
+        time: float,
+        kind: str,
+        client: int,
+        awaited: Due | None = None,
+        **more: float | str,
     ) -> None:
         """Something happened to a client; with the arrival group that will wait for it in vain, if any does, and with
-        the time at which the strategy ordered it, if it did."""
-        more = ({} if awaited is None else awaited.row()) | ({} if ordered is None else {"ordered": ordered})
-        self.marks.append({"time": time, "kind": kind, "client": client, **more})
+        more of what is known: the time at which the strategy ordered it, why the client asked."""
+        self.marks.append(
+            {"time": time, "kind": kind, "client": client, **({} if awaited is None else awaited.row()), **more}
+        )
 
     def flush(self) -> dict[str, int]:
         """Write what is new; the number of rows now in each file."""

@@ -11,8 +11,9 @@ from polytempo.core.errors import UserError
 from polytempo.learn.scoring import CHUNK, Scorer, mean_per_part
 from polytempo.sim.lookahead import Lookahead, in_parts
 from polytempo.strategies.strategy import Strategy
+from polytempo.world.dataset import Dataset
 from polytempo.world.devices import Devices
-from polytempo.world.federation import ClientData
+from polytempo.world.federation import ClientData, Cluster
 
 
 def evaluation_row(
@@ -85,6 +86,25 @@ def device_figures(served: np.ndarray, devices: Devices) -> dict[str, Any]:
         "accuracy_fastest_device": float(served[devices.fastest_device()].mean()),
         "accuracy_per_device": accuracy_per_device(served, devices),
     }
+
+
+def cluster_figures(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """How well the models of clusters do on their own clusters' samples; None for a method without such models."""
+    each = evaluation.get("cluster_accuracy")
+    return {
+        "cluster_accuracy": None if each is None else float(np.mean(each)),
+        "cluster_accuracies": None if each is None else [float(accuracy) for accuracy in each],
+    }
+
+
+def score_cluster_models(
+    models: Sequence[Tensor], clusters: Sequence[Cluster], dataset: Dataset, x: Tensor, scorer: Scorer, pool: Lookahead
+) -> np.ndarray | None:
+    """The score of each cluster's model on that cluster's test samples; None if these are not given for each."""
+    if not models or len(models) != len(clusters):
+        return None
+    data = [ClientData(cluster.proxy, cluster.test, dataset.y) for cluster in clusters]
+    return score_clients(range(len(models)), models.__getitem__, data.__getitem__, x, scorer, pool)
 
 
 def score_clients(

@@ -17,20 +17,22 @@ from safetensors.torch import save_file
 
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import digest, save
+from polytempo.learn.asking import parse_asking
 from polytempo.learn.flat import read_vector
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
 from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_clusters, write_json
 from polytempo.sim.evaluation import Stop
+from polytempo.sim.exchanges import exchange_figures
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.history import History, Row
-from polytempo.sim.measures import device_figures
+from polytempo.sim.measures import cluster_figures, device_figures
 from polytempo.sim.simulator import Simulator
+from polytempo.sim.world import begun_with, federation_of, proxy_sets_of
 from polytempo.strategies.served import served_models
 from polytempo.strategies.strategy import Strategy
 from polytempo.world.data import load_dataset
 from polytempo.world.devices import make_devices
-from polytempo.world.partitions import clients_in, make_federation
 
 
 @dataclass(frozen=True)
@@ -109,27 +111,21 @@ def run_experiment(
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
     experiment.check()
     dataset = load_dataset(experiment.data, experiment.data_dir)
-    federation = make_federation(
-        dataset,
-        experiment.partition,
-        experiment.clients or clients_in(experiment.partition, dataset, experiment.min_samples) or 20,
-        experiment.seed,
-        experiment.test_share,
-        experiment.min_samples,
-        experiment.drift,
-    )
+    federation = federation_of(experiment, dataset)
     devices = make_devices(experiment.devices, len(federation), experiment.seed)
     inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
     e, probe = experiment, federation.dataset.samples_to_try()
     learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe)
     if experiment.init is not None:
         initial = read_vector(experiment.init, learner.schema.size)
+    proxies = proxy_sets_of(experiment, federation, learner)
+    initial, objects = begun_with(experiment, proxies, initial, objects)
     stop = _stop(experiment, len(federation))
     strategy = experiment.begin(initial, learner.schema, stop.updates, objects)
     eval_every = experiment.eval_every or len(federation)
-    return Simulator(
-        strategy, federation, devices, learner, stop, eval_every, experiment.seed, experiment.worker_count(), history
-    )
+    asking = None if e.ask is None else parse_asking(e.ask)
+    workers = experiment.worker_count()
+    return Simulator(strategy, federation, devices, learner, stop, eval_every, e.seed, workers, history, asking)
 
 
 def _stop(experiment: Experiment, clients: int) -> Stop:
@@ -230,6 +226,8 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
         "train_seconds": clock.training,
         "overhead_seconds": max(clock.wall - clock.working, 0.0),
         **simulator.traffic.figures(simulator.now),
+        **exchange_figures(simulator.history.exchanges),
+        **cluster_figures(last),
         "refreshes": sum(mark["kind"] == "refresh" for mark in simulator.history.marks),
         "mean_staleness": float(np.mean(staleness)) if staleness else 0.0,
         "idle_share": last["idle_share"],
@@ -277,12 +275,14 @@ def _similarity(strategy: Strategy, clients: int) -> np.ndarray | None:
 
 def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
     """What was used where the settings leave it open."""
+    clusters = simulator.federation.clusters
     return {
         "epochs": experiment.work().epochs,
         "updates": simulator.stop.updates,
         "eval_every": simulator.eval_every,
         "engine": type(simulator.learner.engine).__name__,
         "workers": simulator.pool.workers,
+        **({"proxies": [len(cluster.proxy) for cluster in clusters]} if clusters else {}),
         **simulator.strategy.resolved(),
     }
 

@@ -90,6 +90,7 @@ class Traffic:
             "peak_up": busiest_minute(self.history.traffic, "up"),
             "peak_down": busiest_minute(self.history.traffic, "down"),
             "downloads_ratio": self.downloads_ratio(),
+            "bytes_per_exchange": self.bytes_down / self.orders if self.orders and self.model_bytes else None,
             "multicasts": self.multicasts,
         }
 

@@ -47,6 +47,8 @@ class Strategy:
     """Do models travel between server and clients? If not, they cost no bytes and no network time."""
     reconstructed: ClassVar[bool] = False
     """Is the method known only from how other papers describe it? Tables say so."""
+    needs_proxies: ClassVar[bool] = False
+    """Does the server need proxy sets, samples of its own for each cluster (``parts/proxies.py``)?"""
 
     model: Branch
     setting: Setting
@@ -125,6 +127,15 @@ class Strategy:
         """Who learns from whom: ``W[i, j]`` is the weight of client j in the model of client i, by client number, NaN
         in the rows of clients for whom it was never estimated; None for a method without such a graph."""
         return None
+
+    def mixture(self, client: int) -> np.ndarray | None:
+        """The shares of the clusters in the client's data, as last estimated; None for a method without such an
+        estimate, and for a client that has not been heard yet."""
+        return None
+
+    def cluster_models(self) -> Sequence[Tensor]:
+        """The models that mixtures weigh, in the order of the proxy sets; none for a method without mixtures."""
+        return ()
 
     # For the methods.
 

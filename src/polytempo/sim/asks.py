@@ -1,0 +1,33 @@
+"""Clients that ask when they want: each holds the order that brought its model until its policy makes it train."""
+
+from torch import Tensor, from_numpy
+
+from polytempo.learn.asking import Asking, Sample, reason, sampled, wait
+from polytempo.learn.scoring import Scorer
+from polytempo.sim.flight import Flight
+from polytempo.world.federation import Federation
+
+
+class Asks:
+    """The policy of all clients, in their world."""
+
+    def __init__(self, asking: Asking, federation: Federation, scorer: Scorer, x: Tensor, seed: int) -> None:
+        self._asking, self._federation, self._scorer, self._x, self._seed = asking, federation, scorer, x, seed
+
+    def wait(self, flight: Flight) -> float:
+        """Seconds until the client asks, or looks at its data the next time."""
+        at_once = self._asking.watches and flight.count == 0
+        return 0.0 if at_once else wait(self._asking, self._seed, flight.order.client, flight.count)
+
+    def reason(self, flight: Flight, trained_on: int, generation: int) -> str | None:
+        """Why the client asks now, if it does: ``trained_on`` is the generation of the data that it last trained on,
+        -1 if it never has."""
+        model = flight.sends[-1][1].weights if flight.sends else flight.order.weights
+        before = None if trained_on < 0 else self._sample(flight, trained_on, 2 * flight.looks)
+        now = self._sample(flight, generation, 2 * flight.looks + 1)
+        return reason(self._asking, self._scorer, model, before, now, flight.looks)
+
+    def _sample(self, flight: Flight, generation: int, look: int) -> Sample:
+        client = flight.order.client
+        data = self._federation.client(client, generation)
+        return sampled(self._x, from_numpy(data.y), data.train, self._seed, client, look)
