@@ -2,7 +2,7 @@
 
 from torch import Tensor, from_numpy
 
-from polytempo.learn.asking import Asking, Sample, reason, sampled, wait
+from polytempo.learn.asking import LOOKS, Asking, Sample, reason, sampled, wait
 from polytempo.learn.scoring import Scorer
 from polytempo.sim.flight import Flight
 from polytempo.world.federation import Federation
@@ -23,11 +23,11 @@ class Asks:
         """Why the client asks now, if it does: ``trained_on`` is the generation of the data that it last trained on,
         -1 if it never has."""
         model = flight.sends[-1][1].weights if flight.sends else flight.order.weights
-        before = None if trained_on < 0 else self._sample(flight, trained_on, 2 * flight.looks)
-        now = self._sample(flight, generation, 2 * flight.looks + 1)
+        before = None if trained_on < 0 else self._sample(flight, trained_on, 0)
+        now = self._sample(flight, generation, flight.looks)
         return reason(self._asking, self._scorer, model, before, now, flight.looks)
 
     def _sample(self, flight: Flight, generation: int, look: int) -> Sample:
         client = flight.order.client
         data = self._federation.client(client, generation)
-        return sampled(self._x, from_numpy(data.y), data.train, self._seed, client, look)
+        return sampled(self._x, from_numpy(data.y), data.train, self._seed, client, flight.count * (LOOKS + 1) + look)
