@@ -23,6 +23,7 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/arrival_groups.py
 	$(BIN)/python benchmarks/collaboration.py
 	$(BIN)/python benchmarks/broadcasting.py $(DATA)
+	$(BIN)/python benchmarks/exchanges.py
 	$(BIN)/python benchmarks/serving_load.py
 	$(BIN)/python benchmarks/serving_load.py --soak 600
 	$(BIN)/python benchmarks/serving_faults.py
