@@ -114,7 +114,7 @@ def test_the_others_wait_so_many_seconds(kind: str) -> None:
 
 def test_a_look_takes_some_of_the_clients_rows_with_their_labels() -> None:
     rows, labels = np.arange(100, 1000), torch.arange(1000) % 7
-    one, other = (sampled(torch.zeros(1000, 1), labels, rows, 0, 3, look) for look in (1, 2))
+    one, other = (sampled(torch.zeros(1000, 1), labels, rows, 0, 3, 0, look) for look in (1, 2))
     assert len(one.rows) == len(set(one.rows)) == FRESH
     assert set(one.rows) <= set(rows)
     assert one.y.tolist() == [row % 7 for row in one.rows]
@@ -122,7 +122,7 @@ def test_a_look_takes_some_of_the_clients_rows_with_their_labels() -> None:
 
 
 def test_few_rows_are_all_looked_at() -> None:
-    assert sampled(torch.zeros(9, 1), torch.zeros(9), np.array([1, 4]), 0, 0, 0).rows.tolist() == [1, 4]
+    assert sampled(torch.zeros(9, 1), torch.zeros(9), np.array([1, 4]), 0, 0, 0, 0).rows.tolist() == [1, 4]
 
 
 # The tests.

@@ -1,6 +1,6 @@
 """Clients that ask when they want, simulated: they hold the order that brought their model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from polytempo.core.state import digest
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.exchanges import exchange_figures, kl
 from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies.strategy import parameters
 from polytempo.world.drift import Drift
 
 WORLD: dict[str, Any] = {
@@ -104,6 +105,7 @@ def test_who_finds_no_reason_asks_after_many_looks() -> None:
     assert sim.history.updates[1]["time"] - sim.history.updates[0]["time"] == pytest.approx(500, rel=0.02)
 
 
+@parameters
 class Refreshing(Strategy):
     """Sends a model to whoever holds one, and asks for it."""
 
@@ -115,6 +117,21 @@ class Refreshing(Strategy):
         yield Report(other) if self.ask_for_it else Send(other, self.model.weights, self.model.version)
 
 
+class CutError(Exception):
+    pass
+
+
+def cut_after(events: int) -> Callable[[], None]:
+    """Stop a simulation after so many events."""
+    left = iter(range(events))
+
+    def cut() -> None:
+        if next(left, None) is None:
+            raise CutError
+
+    return cut
+
+
 def test_a_model_that_is_sent_meanwhile_is_held_in_place_of_the_first() -> None:
     sim = simulator(Refreshing(), clients=2, stop=Stop(updates=6), asking="think:50")
     sim.run()
@@ -122,11 +139,18 @@ def test_a_model_that_is_sent_meanwhile_is_held_in_place_of_the_first() -> None:
 
 
 def test_who_is_told_to_report_while_it_holds_a_model_hands_that_in() -> None:
-    refreshing = Refreshing()
-    refreshing.ask_for_it = True
-    sim = simulator(refreshing, clients=2, stop=Stop(updates=6), asking="think:50")
+    sim = simulator(Refreshing(ask_for_it=True), clients=2, stop=Stop(updates=6), asking="think:50")
     sim.run()
     assert 0 in [row["steps"] for row in sim.history.updates]
+    state = digest(sim.save_state()["strategy"])
+    again = simulator(Refreshing(ask_for_it=True), clients=2, stop=Stop(updates=6), asking="think:50")
+    with pytest.raises(CutError):
+        again.run(cut_after(6))
+    resumed = simulator(Refreshing(ask_for_it=True), clients=2, stop=Stop(updates=6), asking="think:50")
+    resumed.load_state(again.save_state())
+    resumed.history.__dict__.update(again.history.__dict__)
+    resumed.run()
+    assert digest(resumed.save_state()["strategy"]) == state
 
 
 def test_a_client_that_was_off_comes_back_with_an_old_version(tmp_path: Any) -> None:
@@ -158,19 +182,9 @@ def test_a_run_with_asks_and_exchanges_that_was_cut_off_ends_bit_identical(tmp_p
 
     whole = made()
     whole.run()
-    first, events = made(), 0
-
-    class CutError(Exception):
-        pass
-
-    def cut() -> None:
-        nonlocal events
-        events += 1
-        if events == 25:
-            raise CutError
-
+    first = made()
     with pytest.raises(CutError):
-        first.run(cut)
+        first.run(cut_after(25))
     second = made()
     second.load_state(first.save_state())
     second.history.__dict__.update(first.history.__dict__)
@@ -222,6 +236,7 @@ def test_figures_are_means_over_the_last_quarter() -> None:
     assert figures["mixture_kl"] == pytest.approx(0.3)
     assert figures["mixture_kl_uniform"] == pytest.approx(0.75 * np.log(1.5) + 0.25 * np.log(0.5))
     assert exchange_figures([])["accuracy_after"] is None
+    assert [exchange_figures([row(0.1)] * n)["accuracy_after"] for n in (1, 2, 3)] == pytest.approx([0.1] * 3)
 
 
 def test_the_divergence_by_hand_and_of_a_share_that_was_not_seen() -> None:
@@ -229,9 +244,9 @@ def test_the_divergence_by_hand_and_of_a_share_that_was_not_seen() -> None:
     assert kl(np.array([0.5, 0.5]), np.array([1.0, 0.0])) == pytest.approx(0.5 * np.log(0.5) + 0.5 * np.log(0.5e9))
 
 
-def test_bad_words_are_refused_before_anything_is_loaded() -> None:
+def test_bad_words_are_refused() -> None:
     with pytest.raises(UserError, match="every:60"):
-        run(ask="every:never")
+        run(ask="every:never", data="nowhere.npz")  # before anything is loaded
     with pytest.raises(UserError, match="warm_up"):
         run("fedbuff", warm_up=3)
 

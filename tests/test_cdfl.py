@@ -9,7 +9,7 @@ from torch import Tensor
 from building import Planted, begun, update, vector
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.orders import Send, Train
+from polytempo.core.orders import Train
 from polytempo.core.vectors import Schema
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.cdfl import CDFL, estimated_mixture, relevance
@@ -81,7 +81,15 @@ def test_an_older_update_counts_less() -> None:
     server = cdfl(LEFT, RIGHT, clients=2, sharpness=1000.0)
     server.t = 4  # the update is number 5, of version 0: an age of 5 updates, 2.5 clients
     server.updated(update(0, 0, LEFT, vector(1, 0)), 1.0)
-    assert server.cluster_models()[0].tolist() == pytest.approx([0.025 / (10 * 2.5 + 1), 0])
+    assert server.cluster_models()[0].tolist() == pytest.approx([0.025 / (10 * (2.5 - 1) + 1), 0])
+
+
+def test_an_update_of_the_usual_age_counts_in_full() -> None:
+    """Clients in turn: each is as old as there are clients."""
+    server = cdfl(LEFT, RIGHT, clients=4)
+    assert [server.freshness(age) for age in (0.5, 1.0, 1.1)] == pytest.approx([1, 1, 1 / 2])
+    paper = cdfl(LEFT, RIGHT, clients=4, preset="paper")
+    assert [paper.freshness(age) for age in (4, 5)] == pytest.approx([1, 1 / 51])
 
 
 def test_the_papers_ages_count_in_updates() -> None:
@@ -150,15 +158,31 @@ def test_who_leaves_and_comes_back_is_known_and_may_bring_an_old_version() -> No
     server.joined(0, 3.0)
     (order,) = server.ready(0, 3.0)
     assert order.weights[0] > 3.5
-    server.updated(update(0, 1, LEFT, vector(4, 0)), 4.0)
-    assert server.cluster_of(0) == 1
+    for turn in range(20):
+        server.updated(update(1, server.t, LEFT, vector(0, 0)), 4.0 + turn)
+    before = [model.tolist() for model in server.cluster_models()]
+    server.updated(update(0, 1, LEFT, vector(0, 0)), 30.0)  # an age of 21 updates, 7 clients
+    assert [model.tolist() for model in server.cluster_models()] == before
+    assert server.cluster_of(0) == 0
 
 
-def test_a_pull_is_answered_with_the_clients_mixture() -> None:
+def test_a_pull_is_answered_with_the_clients_mixture_and_is_no_refresh() -> None:
     server = cdfl(LEFT, RIGHT)
-    (sent,) = server.pulled(0, 1.0)
-    assert isinstance(sent, Send)
-    assert (sent.weights.tolist(), sent.version) == ([2, 0], 0)
+    assert server.pulled(0, 1.0) is None  # the service then sends model_for
+    assert server.model_for(0).tolist() == [2, 0]
+
+
+def test_an_update_costs_one_pass_over_all_proxy_sets_and_one_over_that_of_each_cluster_it_moves() -> None:
+    server = cdfl(LEFT, RIGHT, vector(0, 4))
+    passes: list[object] = []
+    proxies = server.setting.objects["proxies"]
+    all_of_them, one = proxies.losses, proxies.loss
+    proxies.losses = lambda weights: (passes.append("all"), np.array([one(weights, k) for k in range(3)]))[1]
+    proxies.loss = lambda weights, k: (passes.append(k), one(weights, k))[1]
+    server.updated(update(0, 0, LEFT, vector(0.1, 0)), 1.0)
+    assert passes == ["all", 0]
+    assert server.losses.tolist() == pytest.approx([one(model, k) for k, model in enumerate(server.cluster_models())])
+    assert all_of_them(LEFT).tolist() == [0, 4, 4]
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 6])
@@ -217,10 +241,16 @@ def test_fedsoft_sends_all_cluster_models_and_moves_each_by_its_share() -> None:
     assert server.mixture(0) == pytest.approx([0.75, 0.25])
 
 
-@pytest.mark.parametrize("shares", [None, "half", [1.0], [0.5, float("nan")], [-1.0, 2.0], [3.0, 3.0]])
+@pytest.mark.parametrize("shares", [None, "half", [1.0], [0.5, float("nan")], [-1.0, 2.0], [3.0, 3.0], [10**400, 0]])
 def test_shares_that_are_none_leave_the_last_known_ones(shares: object) -> None:
     server = fedsoft(LEFT, RIGHT)
     server.updated(answered([0.75, 0.25]), 1.0)
     server.updated(answered(shares), 2.0)
     assert server.mixture(0) == pytest.approx([0.75, 0.25])
     assert server.t == 2
+
+
+def test_shares_that_nearly_sum_to_one_are_brought_to_the_simplex() -> None:
+    server = fedsoft(LEFT, RIGHT)
+    server.updated(answered([0.7504, 0.2501]), 1.0)
+    assert server.shares[0].sum() == pytest.approx(1, abs=1e-12)

@@ -85,11 +85,11 @@ def wait(asking: Asking, seed: int, client: int, count: int) -> float:
     return asking.seconds
 
 
-def sampled(x: Tensor, labels: Tensor, rows: np.ndarray, seed: int, client: int, look: int) -> Sample:
-    """What the client sees at its look-th look: at most ``FRESH`` of the rows that it would train on. ``x`` and
-    ``labels`` are those of the whole data set."""
+def sampled(x: Tensor, labels: Tensor, rows: np.ndarray, seed: int, client: int, count: int, look: int) -> Sample:
+    """What the client sees at its look-th look while it holds its count-th model: at most ``FRESH`` of the rows that it
+    would train on. ``x`` and ``labels`` are those of the whole data set."""
     if len(rows) > FRESH:
-        rows = np.sort(stream(seed, "look", client, look).choice(rows, FRESH, replace=False))
+        rows = np.sort(stream(seed, "look", client, count, look).choice(rows, FRESH, replace=False))
     return Sample(x, labels[rows], rows)
 
 

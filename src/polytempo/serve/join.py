@@ -15,7 +15,7 @@ from torch import Tensor
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Objective, Send, Train
 from polytempo.core.vectors import Schema
-from polytempo.learn.asking import LOOKS, Asking, Sample, parse_asking, reason, sampled, wait
+from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
 from polytempo.learn.learner import Assignment, Outcome
 from polytempo.learn.questions import questions
 from polytempo.serve.client import Client, Task, Tensors
@@ -187,7 +187,7 @@ class Participant:
 
 
 def _look(local: Local, task: Task, looks: int) -> Sample:
-    return sampled(local.x, local.y, local.train, local.seed, local.client, task.count * (LOOKS + 1) + looks)
+    return sampled(local.x, local.y, local.train, local.seed, local.client, task.count, looks)
 
 
 def carry_out(

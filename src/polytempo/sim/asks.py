@@ -2,7 +2,7 @@
 
 from torch import Tensor, from_numpy
 
-from polytempo.learn.asking import LOOKS, Asking, Sample, reason, sampled, wait
+from polytempo.learn.asking import Asking, Sample, reason, sampled, wait
 from polytempo.learn.scoring import Scorer
 from polytempo.sim.flight import Flight
 from polytempo.world.federation import Federation
@@ -14,9 +14,10 @@ class Asks:
     def __init__(self, asking: Asking, federation: Federation, scorer: Scorer, x: Tensor, seed: int) -> None:
         self._asking, self._federation, self._scorer, self._x, self._seed = asking, federation, scorer, x, seed
 
-    def wait(self, flight: Flight) -> float:
-        """Seconds until the client asks, or looks at its data the next time."""
-        at_once = self._asking.watches and flight.count == 0
+    def wait(self, flight: Flight, trained_on: int) -> float:
+        """Seconds until the client asks, or looks at its data the next time; who watches and never trained asks at
+        once."""
+        at_once = self._asking.watches and trained_on < 0
         return 0.0 if at_once else wait(self._asking, self._seed, flight.order.client, flight.count)
 
     def reason(self, flight: Flight, trained_on: int, generation: int) -> str | None:
@@ -30,4 +31,4 @@ class Asks:
     def _sample(self, flight: Flight, generation: int, look: int) -> Sample:
         client = flight.order.client
         data = self._federation.client(client, generation)
-        return sampled(self._x, from_numpy(data.y), data.train, self._seed, client, flight.count * (LOOKS + 1) + look)
+        return sampled(self._x, from_numpy(data.y), data.train, self._seed, client, flight.count, look)

@@ -108,13 +108,14 @@ def kl(true: np.ndarray, estimate: np.ndarray) -> float:
 
 def exchange_figures(rows: Sequence[Row]) -> dict[str, Any]:
     """Means over the last quarter of the exchanges; None where there is nothing to take a mean of."""
-    last = rows[-(-3 * len(rows) // 4) :] if len(rows) > 1 else rows
-    mixtures = [row["mixture"] for row in last if row["mixture"] is not None]
+    last = rows[3 * len(rows) // 4 :]
+    estimated = [row for row in last if row["kl"] is not None]
+    mixtures = [row["mixture"] for row in estimated or last if row["mixture"] is not None]
     return {
         "exchanges": len(rows),
         "accuracy_before": _mean([row["before"] for row in last]),
         "accuracy_after": _mean([row["after"] for row in last]),
-        "mixture_kl": _mean([row["kl"] for row in last if row["kl"] is not None]),
+        "mixture_kl": _mean([row["kl"] for row in estimated]),
         "mixture_kl_uniform": _mean([kl(mixture, np.full(len(mixture), 1 / len(mixture))) for mixture in mixtures]),
     }
 

@@ -6,9 +6,9 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file, unknown
@@ -19,6 +19,11 @@ from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
 from polytempo.world.tables import read_toml
+
+
+def _as_words(given: Any) -> Any:
+    """A number is as good as its digits."""
+    return str(given) if isinstance(given, int) else given
 
 
 class Experiment(Method):
@@ -34,7 +39,7 @@ class Experiment(Method):
     ask: str | None = Field(
         None, description="when a client that has its model trains it and asks for a newer one (default: at once)"
     )
-    proxies: str | None = Field(
+    proxies: Annotated[str | None, BeforeValidator(_as_words)] = Field(
         None, description="the server's own samples: how many per cluster to set aside, or an .npz with x, y, cluster"
     )
     warm_up: int | None = Field(

@@ -25,6 +25,7 @@ from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepa
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.exchanges import exchange_figures
 from polytempo.sim.experiment import Experiment
+from polytempo.sim.flight import Kind
 from polytempo.sim.history import History, Row
 from polytempo.sim.measures import cluster_figures, device_figures
 from polytempo.sim.simulator import Simulator
@@ -288,7 +289,7 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
 
 
 def _warn_of_drifts_to_come(simulator: Simulator) -> None:
-    missed = simulator.drifts_to_come()
+    missed = simulator.agenda.times(Kind.DRIFT)
     if missed:
         warnings.warn(
             f"{len(missed)} changes of clients' data never happened: the run ended at {simulator.now:,.0f} s of "

@@ -242,7 +242,8 @@ class Simulator:
         if self.asks is None:
             self._begin_training(client, flight, here)
         else:
-            self.agenda.put(here + self.asks.wait(flight), Kind.ASK, client, flight.ticket)
+            wait = self.asks.wait(flight, int(self.clients.trained_on[client]))
+            self.agenda.put(here + wait, Kind.ASK, client, flight.ticket)
 
     def _look(self, client: int, ticket: int) -> None:
         """A client that holds an order asks now, or looks again later."""
@@ -250,9 +251,10 @@ class Simulator:
         if flight is None or flight.ticket != ticket or self.asks is None:
             return  # it was told to report
         flight.looks += 1
-        why = self.asks.reason(flight, int(self.clients.trained_on[client]), int(self.clients.generation[client]))
+        trained_on = int(self.clients.trained_on[client])
+        why = self.asks.reason(flight, trained_on, int(self.clients.generation[client]))
         if why is None:
-            self.agenda.put(self.now + self.asks.wait(flight), Kind.ASK, client, ticket)
+            self.agenda.put(self.now + self.asks.wait(flight, trained_on), Kind.ASK, client, ticket)
             return
         self.history.mark(self.now, "ask", client, why=why)
         self._begin_training(client, flight, self.now)
@@ -294,7 +296,9 @@ class Simulator:
             flight.sends.append((done, order))
         else:
             self.history.mark(self.now, "report", client)
-            flight.steps, flight.ticket, flight.begins = done, self.agenda.ticket(), min(flight.begins, self.now)
+            if flight.held:
+                flight.begins, flight.generation = self.now, int(self.clients.generation[client])
+            flight.steps, flight.ticket = done, self.agenda.ticket()
             self.agenda.put(self.now + self.network.up_seconds(flight), Kind.ARRIVAL, client, flight.ticket)
         if not flight.held:
             self._submit(client, flight)
@@ -360,7 +364,8 @@ class Simulator:
     def _record(self, update: Update, flight: Flight, staleness: int) -> None:
         self.updates += 1
         self.clients.updates[update.client] += 1
-        self.clients.trained_on[update.client] = flight.generation
+        if flight.steps:
+            self.clients.trained_on[update.client] = flight.generation
         self.history.updates.append(update_row(self.now, update, flight, staleness))
         self.evaluator.keep(update, flight.generation)
 
@@ -370,10 +375,6 @@ class Simulator:
         traffic = {"bytes_up": self.traffic.bytes_up, "bytes_down": self.traffic.bytes_down}
         idle = self.clients.idle_shares(self.now, self.devices.joins)
         self._finished = self.evaluator.evaluate(self.now, self.updates, self.clients.generation, idle, traffic)
-
-    def drifts_to_come(self) -> list[float]:
-        """Times of the drifts that lie ahead."""
-        return self.agenda.times(Kind.DRIFT)
 
     # State.
 

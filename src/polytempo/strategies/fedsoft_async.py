@@ -35,10 +35,9 @@ class FedSoftAsync(Mixtures):
 
     def _shares(self, update: Update) -> np.ndarray:
         """What the client says, unless these are no shares: then what was last known."""
-        said = update.answers.get("shares")
         try:
-            shares = np.array(said, np.float64)
-        except (TypeError, ValueError):
+            shares = np.array(update.answers.get("shares"), np.float64)
+        except (TypeError, ValueError, OverflowError):
             return self.shares_of(update.client)
         fits = shares.shape == (self.k,) and bool((shares >= 0).all()) and abs(float(shares.sum()) - 1) < 1e-3
-        return shares if fits else self.shares_of(update.client)
+        return shares / shares.sum() if fits else self.shares_of(update.client)

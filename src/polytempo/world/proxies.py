@@ -1,5 +1,6 @@
 """Proxy sets: samples of each cluster that the server has of its own (CDFL), in memory and as a file."""
 
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -42,7 +43,7 @@ def read_proxies(path: Path) -> ProxyData:
             return _checked(arrays)
     except OSError as error:
         raise UserError(f"Cannot read the proxy sets {path}: {error.strerror or error}. Expected {EXPECTED}.") from None
-    except (ValueError, BadZipFile, TypeError, AttributeError, EOFError) as error:
+    except (ValueError, BadZipFile, zlib.error, TypeError, AttributeError, EOFError) as error:
         raise UserError(f"{path} holds no proxy sets: {error}. Expected {EXPECTED}.") from None
 
 
@@ -113,8 +114,10 @@ def _checked(arrays: dict[str, np.ndarray]) -> ProxyData:
 
 def _check_values(x: np.ndarray, vocabulary: int | None) -> None:
     if vocabulary is None:
-        if not np.isfinite(x).all():
-            raise ValueError("x has values that are not finite")
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(x.astype(np.float32)).all()
+        if not finite:
+            raise ValueError("x has values that are not finite, or too large for float32")
     elif x.dtype.kind not in "iu" or x.min() < 0 or x.max() >= vocabulary:
         raise ValueError(f"x is not tokens within 0 .. {vocabulary - 1}, the vocabulary")
 

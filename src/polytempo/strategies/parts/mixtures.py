@@ -9,8 +9,8 @@ from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.core.orders import Orders, Send
 from polytempo.strategies.parts.proxies import proxy_sets
+from polytempo.strategies.parts.staleness import Hinge
 from polytempo.strategies.strategy import Strategy, parameters
 
 
@@ -49,12 +49,14 @@ class Mixtures(Strategy):
         return (self.t - update.version) / unit
 
     def freshness(self, age: float) -> float:
-        """How much an update counts: ``1 if age < b else 1 / (a age + 1)`` (CDFL, Algorithm 2: beta_2). The paper's age
-        is ``e_k - tau`` with e_k the last time that cluster k was moved; where an update moves it that is now."""
-        return 1.0 if age < self.resolved()["b"] else 1 / (self.a * age + 1)
-
-    def pulled(self, client: int, now: float) -> Orders:
-        return [Send(client, self.model_for(client), self.t)]
+        """How much an update counts (CDFL, Algorithm 2: beta_2): ``1 if age <= b else 1 / (a (age - b) + 1)``; in the
+        paper ``1 if age < b else 1 / (a age + 1)``, which falls to a tenth at b, an age that is usual in clients.
+        The paper's age is ``e_k - tau`` with e_k the last time that cluster k was moved; where an update moves it that
+        is now."""
+        b = self.resolved()["b"]
+        if self.preset == "paper":
+            return 1.0 if age < b else 1 / (self.a * age + 1)
+        return Hinge(self.a, b)(age)
 
     def model_for(self, client: int) -> Tensor:
         return self.mixed(self.shares_of(client))

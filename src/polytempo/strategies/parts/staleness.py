@@ -43,7 +43,7 @@ class Hinge:
     a: float = 10.0
     b: float = 4.0
 
-    def __call__(self, tau: int) -> float:
+    def __call__(self, tau: float) -> float:
         return 1.0 if tau <= self.b else 1.0 / (self.a * (tau - self.b) + 1)
 
     def __str__(self) -> str:
