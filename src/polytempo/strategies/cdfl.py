@@ -23,7 +23,7 @@ class CDFL(Mixtures):
     ``sum_k a_k w_k``. With an age over tau0 the client is deprecated: it changes no cluster model, and its answer uses
     a fresh estimate; with ``preset="paper"`` its last mixture, as Algorithm 1 has it, which is much worse."""
 
-    c1: float = Field(0.5, ge=0, le=1, description="weight of the loss on the proxy sets in the estimate")
+    c1: float = Field(0.8, ge=0, le=1, description="weight of the loss on the proxy sets in the estimate")
     c2: float = Field(0.1, ge=0, le=1, description="weight of the difference to the cluster models' losses")
     sharpness: float | None = Field(None, gt=0, description="A, how far estimates stand out (default 6 K (K - 1))")
     l_bar: float = Field(0.0, description="what is taken off the losses")
