@@ -304,6 +304,13 @@ def test_a_report_on_runs_that_recorded_no_idle_time_goes_without() -> None:
     assert written(idle_shares([known, unknown]).axes[0]) == ["mean 10.0 %"]
 
 
+def test_a_report_on_runs_in_which_nobody_waits_goes_without_idle_time() -> None:
+    waiting, busy = run_of(LOG, per_client_idle=[0.0, 0.0, 0.1]), run_of(LOG, "fedavg", per_client_idle=[0.0] * 3)
+    caption = "has nothing to do"
+    assert caption in page([waiting, busy], "one waits")
+    assert caption not in page([busy], "nobody waits")
+
+
 # A real run
 
 

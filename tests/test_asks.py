@@ -8,6 +8,7 @@ import pytest
 
 from building import simulator
 from polytempo.api import simulate
+from polytempo.cli.comparing import comparison
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send
@@ -249,6 +250,31 @@ def test_bad_words_are_refused() -> None:
         run(ask="every:never", data="nowhere.npz")  # before anything is loaded
     with pytest.raises(UserError, match="warm_up"):
         run("fedbuff", warm_up=3)
+
+
+@pytest.mark.parametrize("words", ["think:1e300", "think:0", "every:-1", "labels:60:0.6", "sometimes:3", "think"])
+def test_words_that_are_no_policy_say_what_is_expected(words: str) -> None:
+    with pytest.raises(UserError, match=r"Expected|Known|know"):
+        run(ask=words)
+
+
+@pytest.mark.parametrize("proxies", ["-5", "1.5", "nowhere.npz"])
+def test_proxies_that_are_neither_a_number_nor_a_file_are_refused(proxies: str) -> None:
+    with pytest.raises(UserError, match="whole number"):
+        run(proxies=proxies)
+
+
+def test_proxies_may_be_a_number_in_python_and_default_in_words() -> None:
+    assert run(proxies=40, updates=2).config["resolved"]["proxies"] == [40, 40]
+    assert run("fedbuff", proxies="default", updates=2).config["resolved"]["proxies"] == [143, 143]
+    assert run("fedbuff", updates=2).config["resolved"].get("proxies") is None
+
+
+def test_a_comparison_is_fair_as_soon_as_one_method_needs_proxies() -> None:
+    needing = comparison(["cdfl", "fedbuff"], 1, {}, {})
+    assert [experiment.proxies for experiment in needing] == ["default", "default"]
+    assert comparison(["cdfl", "fedbuff"], 1, {}, {"proxies": "30"})[1].proxies == "30"
+    assert comparison(["fedasync", "fedbuff"], 1, {}, {})[0].proxies is None
 
 
 def test_more_proxies_than_there_are_data_is_an_error_with_the_number_that_is_possible() -> None:

@@ -235,7 +235,8 @@ def test_a_client_asks_as_soon_as_its_file_holds_other_labels(
         participant = Participant(own(client, data=str(file)), parse_asking("labels:60"), hold, trained.append)
         client.run(participant.carry_out, 2, participant.pushed)
     assert looks == [1, 1, 1]  # for its first task it did not wait
-    assert [line["why"].split(",")[0] for line in lines if line["event"] == "asks"] == ["labels"]
+    why = [line["why"].split(",")[0] for line in lines if line["event"] == "asks"]
+    assert why == ["it has not trained yet", "labels"]
 
 
 @pytest.mark.parametrize("policy", ["labels:60", "loss:60", "accuracy:60"])
@@ -361,6 +362,16 @@ def test_each_exchange_is_logged_with_the_accuracy_before_and_after(
     assert [line["before"] for line in exchanges] == [accuracy(tensors) for tensors in pushed[:2]]
     assert [line["after"] for line in exchanges] == [accuracy(tensors) for tensors in given[1:]]
     assert len({*map(accuracy, pushed), *map(accuracy, given)}) > 1
+
+
+@pytest.mark.parametrize(("keeps", "versions"), [(True, [1, 2, 3]), (False, [1, 2])])
+def test_a_client_that_keeps_its_task_logs_the_exchange_of_its_last_update_too(
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool, versions: list[int]
+) -> None:
+    lines, keep = logged(monkeypatch), tmp_path / "task" if keeps else None
+    address, settings = f"127.0.0.1:{server.port}", make_join_settings(**LINEAR)
+    join(address, server.token(0), insecure=True, settings=settings, updates=3, keep=keep)
+    assert [line["version"] for line in lines if line["event"] == "exchange"] == versions
 
 
 def test_a_refused_update_is_no_exchange(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from polytempo.cli.main import app
 from polytempo.core.orders import Send
 from polytempo.core.state import digest, unpack
 from polytempo.learn.learner import Assignment
-from polytempo.serve.join import Trained, carry_out, make_join_settings, make_local, order_of
+from polytempo.serve.join import Trained, carry_out, order_of
+from polytempo.serve.own_data import make_join_settings, make_local
 from polytempo.serve.replay import replay
 from polytempo.serve.settings import make_settings
 from polytempo.serve.wire_pb2 import Head, Pull

@@ -190,3 +190,12 @@ def test_the_example_in_the_documentation_works(tmp_path: Path) -> None:
     (tmp_path / "rings.py").write_text(example[1])
     data = load_dataset(f"{tmp_path}/rings.py:rings")
     assert (data.x.shape, data.classes) == ((2000, 2), 2)
+
+
+def test_an_npz_that_says_how_many_classes_there_are_keeps_its_labels_when_one_is_gone(tmp_path: Path) -> None:
+    np.savez(tmp_path / "my.npz", x=np.eye(2), y=[0, 2], classes=4)
+    data = load_dataset(str(tmp_path / "my.npz"))
+    assert (data.y.tolist(), data.classes) == ([0, 2], 4)
+    np.savez(tmp_path / "my.npz", x=np.eye(2), y=[0, 4], classes=4)
+    with pytest.raises(UserError, match=r"labels are not 0 \.\. 3"):
+        load_dataset(str(tmp_path / "my.npz"))

@@ -18,9 +18,9 @@ import torch
 import polytempo
 from polytempo.cli import main as cli
 from polytempo.serve.client import Client
-from polytempo.serve.join import make_join_settings, make_local
 from polytempo.serve.journal import Journal
 from polytempo.serve.opening import open_service
+from polytempo.serve.own_data import make_join_settings, make_local
 from polytempo.serve.replay import replay
 from polytempo.serve.settings import ServiceSettings
 from polytempo.strategies import Strategy

@@ -126,7 +126,9 @@ def test_exchanges_are_read_back_and_their_nulls_are_nan(tmp_path: Path) -> None
     for name, lines in (("evaluations", []), ("updates", []), ("exchanges", rows)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     run = Run.load(tmp_path)
-    assert list(run.exchange_log) == rows
+    np.testing.assert_equal(list(run.exchange_log), rows)
+    assert isinstance(run.exchange_log[0]["mixture"], np.ndarray)
+    assert run.exchange_log[1]["mixture"] is None
     np.testing.assert_equal(run.over_exchanges("before"), [0.5, np.nan])
     assert (run.exchanges, run.mixture_kl, run.accuracy_after) == (2, 0.25, None)
 
@@ -179,6 +181,16 @@ def test_the_reference_is_the_uniform_mixture_over_the_estimated_exchanges_of_al
     assert [line.get_ydata().tolist() for line in courses] == [[LN2, LN2], [0, 0]]
     assert reference.get_linestyle() == "--"
     assert reference.get_ydata().tolist() == divergence.tolist()
+
+
+def test_the_reference_ends_where_the_lines_of_the_methods_end() -> None:
+    share = {"mixture": [1.0, 0.0], "estimate": [0.5, 0.5], "kl": LN2}
+    runs = [
+        asking_run([exchange(t, **share) for t in (10.0, 20.0, last)], seed=seed)
+        for seed, last in enumerate((30.0, 90.0))
+    ]
+    course, reference = exchanges.divergence_over_time(methods_of(runs)).axes[0].lines
+    assert course.get_xdata()[-1] == reference.get_xdata()[-1] == 30
 
 
 def test_each_world_has_a_reference_of_its_own() -> None:
@@ -276,6 +288,18 @@ def test_a_single_cluster_has_no_correlation_and_is_still_drawn() -> None:
 # The page and the table
 
 
+def test_the_proxy_sets_that_were_set_aside_are_among_the_settings() -> None:
+    config = {"strategy": "cdfl", "proxies": None, "warm_up": None}
+    resolved = {"proxies": [40, 30], "warm_up": 5}
+    runs = [Run({**config, "resolved": resolved}, {"strategy": "cdfl", "seed": seed}) for seed in (0, 1)]
+    shown = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page(runs, "proxies"))
+    assert ("proxies", "40, 30") in shown
+    assert ("warm up", "5") in shown
+    runs[1] = Run({**config, "resolved": {"proxies": [20, 20], "warm_up": 5}}, runs[1].result)
+    assert "<dd>40, 30 or 20, 20</dd>" in page(runs, "sizes that depend on the seed, of one method")
+    assert "proxies" not in page([Run(config, {"strategy": "cdfl", "seed": 0})], "none")
+
+
 def test_without_exchanges_there_is_neither_a_section_nor_a_column() -> None:
     run = Run({}, {"strategy": "fedasync", "seed": 0, "accuracy": 0.5})
     assert "Exchanges" not in page([run], "none")
@@ -318,13 +342,23 @@ def test_ids_stay_unique_and_figures_small(html: str) -> None:
 def test_the_table_compares_what_clients_have_after_an_exchange_and_the_lowest_divergence_is_best() -> None:
     figures = {"cdfl": (0.75, 0.125, 0.5), "fedsoft-async": (0.5, 0.25, 0.625), "fedbuff": (0.625, None, None)}
     runs = [
-        asking_run([exchange(1.0)], name, accuracy_after=after, mixture_kl=kl, cluster_accuracy=cluster)
+        asking_run(
+            [exchange(1.0)],
+            name,
+            accuracy_after=after,
+            mixture_kl=kl,
+            mixture_kl_uniform=0.1875,
+            cluster_accuracy=cluster,
+        )
         for name, (after, kl, cluster) in figures.items()
     ]
     rows = comparison_rows(runs)
     shown = {title: [(row.cells[title].text, row.cells[title].best) for row in rows] for title in rows[0].cells}
     assert shown["after exchange %"] == [("75.0", True), ("50.0", False), ("62.5", False)]
     assert shown["mixture KL"] == [("0.125", True), ("0.250", False), ("–", False)]
+    assert shown["uniform KL"] == [("0.188", False), ("0.188", False), ("–", False)]
+    assert list(shown).index("uniform KL") == list(shown).index("mixture KL") + 1
+    assert "uniform KL" not in comparison_rows(runs[2:])[0].cells
     assert shown["cluster %"] == [("50.0", False), ("62.5", True), ("–", False)]
 
 

@@ -20,7 +20,8 @@ from polytempo.core.vectors import Schema
 from polytempo.learn.learner import Assignment
 from polytempo.learn.models import Inputs
 from polytempo.serve.access import read_token
-from polytempo.serve.join import Trained, carry_out, check_schema, join, make_join_settings, make_local, order_of
+from polytempo.serve.join import Trained, carry_out, check_schema, join, order_of
+from polytempo.serve.own_data import make_join_settings, make_local
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy

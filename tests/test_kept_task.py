@@ -118,7 +118,9 @@ def test_the_file_is_there_for_its_owner_only_and_as_long_as_the_task_is_open(tm
         assert not file.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b'{"format": 1}\n', b'{"format": 99}\nbody', b"[]\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", b"\xff\xfe\x00", b'{"format": 1}\n', b'{"format": 99}\nbody', b"[]\n"]
+)
 def test_a_file_that_holds_no_task_is_named_and_the_client_begins_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
@@ -127,7 +129,22 @@ def test_a_file_that_holds_no_task_is_named_and_the_client_begins_without(
     with running(tmp_path) as server, server.client(0, file) as client:
         push_some(client, 1)
     assert server.host.service.updates == 1
-    assert f"{file} holds no task" in said[0]
+    plain = f"{file} holds no kept task: it is damaged, of another version, or something else. The client begins"
+    assert said == [f"{plain} without it."]
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_client_begins_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, said = tmp_path / "task", warnings(monkeypatch, kept_task)
+    file.touch()
+
+    def forbidden(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    assert read_kept(file) is None
+    assert said == [f"{file} cannot be read: Permission denied. The client begins without it."]
 
 
 def test_a_damaged_model_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

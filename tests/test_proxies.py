@@ -255,3 +255,15 @@ def test_the_command_writes_what_the_clients_of_the_same_partition_lack(
 def test_the_command_refuses_what_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     assert command(monkeypatch, str(tmp_path / "proxies.npz"), *words) == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_a_text_file_is_no_npz(tmp_path: Path) -> None:
+    (tmp_path / "p.npz").write_text("x, y, cluster")
+    with pytest.raises(UserError, match=r"it is no \.npz"):
+        read_proxies(tmp_path / "p.npz")
+
+
+def test_samples_too_large_for_float32_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "p.npz", x=np.full((4, 2), 1e300), y=[0, 1, 0, 1], cluster=[0, 0, 1, 1])
+    with pytest.raises(UserError, match="too large"):
+        read_proxies(tmp_path / "p.npz")

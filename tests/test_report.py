@@ -353,6 +353,13 @@ def test_settings_that_differ_are_highlighted_and_shared_ones_are_not() -> None:
     assert re.findall("<mark>(.*?)</mark>", text) == ["0.25", "0.125"]
 
 
+def test_what_is_empty_in_a_drift_is_not_shown() -> None:
+    drift = {"kind": "mixture", "labels": [], "clients": "all", "at": None, "after": 1, "every": 1}
+    assert "<dd>kind=mixture clients=all after=1 every=1</dd>" in page(
+        [simple_run("fedavg", [0.5], drift=[drift])], "x"
+    )
+
+
 def test_a_method_has_one_colour_through_all_plots(several: list[Run]) -> None:
     colours = {method.label: method.colour for method in methods_of(several)}
     assert len(set(colours.values())) == len(SHAPES)

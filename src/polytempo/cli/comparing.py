@@ -24,6 +24,8 @@ def comparison(
             raise UserError(unknown("strategy in --set", owner, strategies))
         if name not in candidates:
             raise UserError(unknown("parameter of these strategies", name, sorted(candidates)))
+    if any(strategy_class(strategy).needs_proxies for strategy in strategies):
+        settings = {"proxies": "default", **settings}  # the same samples set aside, and the same first model, for all
     first = int(settings.get("seed", 0))
     return [
         make_experiment(

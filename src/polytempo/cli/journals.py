@@ -43,8 +43,9 @@ def status(
     everybody_alone = all(row["cluster"] == row["client"] for row in said["clients"])
     clustered = len({row["cluster"] for row in said["clients"]}) > 1 and not everybody_alone
     planned = any("arrival_group" in row for row in said["clients"])
+    mixed = any("mixture" in row for row in said["clients"])
     titles = ["client", "doing", "updates", "version", "staleness", "last update", "idle"]
-    titles += ["cluster"] * clustered + ["arrival group", "expected"] * planned
+    titles += ["cluster"] * clustered + ["mixture %"] * mixed + ["arrival group", "expected"] * planned
     table = Table(*titles, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     for row in said["clients"]:
         doing = row["doing"] if row["connected"] or row["doing"] == "away" else f"{row['doing']}, offline"
@@ -52,6 +53,7 @@ def status(
         version, staleness = ("" if row[name] is None else row[name] for name in ("version", "staleness"))
         cells = [row["client"], doing, row["updates"], version, staleness, last, f"{row['idle_share']:.0%}"]
         cells += [row["cluster"]] * clustered
+        cells += [" ".join(f"{100 * share:.0f}" for share in row.get("mixture", ()))] * mixed
         if "arrival_group" in row:
             cells += [row["arrival_group"], _from_now(row["expected"] - said["uptime"])]
         table.add_row(*map(str, cells))

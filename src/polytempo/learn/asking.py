@@ -21,6 +21,8 @@ from polytempo.learn.scoring import Scorer
 
 LOOKS = 50
 """After so many looks without a reason a client asks anyway, so that nobody sleeps for ever."""
+LONGEST = 1e9
+"""Seconds, some 30 years."""
 FRESH = 200
 """Rows that a client looks at, at most."""
 
@@ -70,11 +72,14 @@ def parse_asking(text: str) -> Asking:
     kind = asking_kinds[name]
     try:
         seconds, *levels = map(float, numbers)
-        _require(0 < seconds < math.inf and len(levels) <= (kind.level is not None))
+        _require(0 < seconds <= LONGEST and len(levels) <= (kind.level is not None))
         level = levels[0] if levels else kind.level or 0.0
         _require(not levels or 0 < level < kind.highest)
     except ValueError:
-        raise UserError(f"Asking {text!r} is not understood. Expected {kind.form}: {kind.summary}") from None
+        raise UserError(
+            f"Asking {text!r} is not understood. Expected {kind.form}, seconds above 0 and up to {LONGEST:.0e}: the "
+            f"client {kind.summary}"
+        ) from None
     return Asking(cast(Kind, name), seconds, level)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from polytempo.report.canvas import INK, canvas, legend_above, name_axes, name_rows, row_height
-from polytempo.report.drawing import Line, band_of, bar, draw_band, key, keys
+from polytempo.report.drawing import Band, Line, band_of, bar, draw_band, key, keys
 from polytempo.report.methods import WORLD, Method, as_text, mean
 from polytempo.report.mixtures import mixtures, uniform_kl
 from polytempo.report.run import Run
@@ -41,7 +41,7 @@ def divergence_over_time(methods: Sequence[Method]) -> Figure:
     has as much of every cluster."""
     figure, axes = canvas()
     for method in methods:
-        band = band_of([course(run, "kl") for run in method.runs])
+        band = _divergence(method)
         draw_band(axes, method, band, **_dot_if_alone(band[0]))
     handles = keys(list(methods))
     references = uniform_references(methods)
@@ -64,7 +64,7 @@ def uniform_references(methods: Sequence[Method]) -> list[tuple[Method, Line]]:
     for method in methods:
         world = tuple(as_text(method.runs[0].config.get(name)) for name in WORLD)
         worlds.setdefault(world, []).append(method)
-    return [(same[0], _uniform([run for method in same for run in method.runs])) for same in worlds.values()]
+    return [(same[0], _uniform(same)) for same in worlds.values()]
 
 
 def cluster_accuracy_over_time(methods: Sequence[Method]) -> Figure:
@@ -116,12 +116,20 @@ def course(run: Run, name: str, scale: float = 1.0) -> Line:
     return _means(run.over_exchanges("time"), scale * run.over_exchanges(name))
 
 
-def _uniform(runs: Sequence[Run]) -> Line:
-    of_runs = [mixtures(run) for run in runs]
+def _divergence(method: Method) -> Band:
+    return band_of([course(run, "kl") for run in method.runs])
+
+
+def _uniform(methods: Sequence[Method]) -> Line:
+    """As far as the lines of the methods go: those of several seeds end with the shortest seed."""
+    of_runs = [mixtures(run) for method in methods for run in method.runs]
     times = np.concatenate([found.times for found in of_runs])
     divergences = np.concatenate([uniform_kl(found.true) for found in of_runs])
     order = np.argsort(times, kind="stable")
-    return _means(times[order], divergences[order])
+    at, means = _means(times[order], divergences[order])
+    beside = np.concatenate([_divergence(method)[0] for method in methods])
+    within = np.unique(np.clip(at, beside.min(), beside.max()))
+    return within, np.interp(within, at, means)
 
 
 def _means(times: np.ndarray, values: np.ndarray) -> Line:

@@ -91,6 +91,14 @@ def settings(run: Run) -> dict[str, str]:
     return {key: as_text(flat[key]) for key in sorted(flat)}
 
 
+def proxy_settings(method: Method) -> dict[str, str]:
+    """How many samples the runs of a method set aside for each cluster, and for how many epochs they warmed up on them;
+    empty without proxy sets. Sizes that depend on the seed are all named."""
+    used = [run.config.get("resolved") or {} for run in method.runs]
+    texts = {key: dict.fromkeys(as_text(one[key]) for one in used if key in one) for key in ("proxies", "warm_up")}
+    return {key: " or ".join(found) for key, found in texts.items() if found}
+
+
 def file_names(runs: Sequence[Run]) -> dict[str, str]:
     """The files that the runs' settings mention, by path, with the name that is enough to tell them apart; without
     those that share their name with a file in another place."""
@@ -107,13 +115,13 @@ def by_name(text: str, names: Mapping[str, str]) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A setting's value as a person would write it; an empty text for null."""
+    """A setting's value as a person would write it; an empty text for null. What is empty in a table is left out."""
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={as_text(inner)}" for key, inner in value.items())
+        return " ".join(f"{key}={text}" for key, inner in value.items() if (text := as_text(inner)))
     if isinstance(value, list | tuple):
         return ", ".join(map(as_text, value))
     return str(value)

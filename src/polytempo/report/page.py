@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from polytempo.core.errors import UserError
@@ -25,6 +26,7 @@ from polytempo.report.methods import (
     file_names,
     methods_of,
     plain_name,
+    proxy_settings,
     settings,
 )
 from polytempo.report.run import Run
@@ -112,7 +114,7 @@ def _results(runs: Sequence[Run], methods: list[Method]) -> str:
     if "own model %" in titles:
         notes.append("“Own model” is what a client holds right after its last local training.")
     if "after exchange %" in titles:
-        notes.append("“After exchange”, “cluster” and “mixture KL” are explained under Exchanges.")
+        notes.append("“After exchange”, “cluster”, “mixture KL” and “uniform KL” are explained under Exchanges.")
     if "downloads vs FedAsync" in titles:
         notes.append("“Downloads vs FedAsync” is what clients downloaded, as a multiple of one model per order.")
     if most > 1:
@@ -176,7 +178,7 @@ def _figures(runs: Sequence[Run], methods: list[Method]) -> str:
     ]
     if with_traffic(runs):
         plots.append((traffic_rate, "rate", traffic_caption(runs)))
-    if any(len(idle_by_speed(method)) for method in methods):
+    if any(np.any(idle_by_speed(method) > 0) for method in methods):
         whole = " The height of a strip is 100 %." if several else ""
         plots.append(
             (
@@ -297,7 +299,7 @@ def _timelines(methods: list[Method]) -> str:
         html_figure(
             figures.timeline(method.runs[0], method.colour),
             f"timeline{i}",
-            f"{method.label}, seed {method.runs[0].seed}: {caption}{_multicasts(method.runs[0])}",
+            f"{method.label}, seed {method.runs[0].seed}: {caption}{_more(method.runs[0])}",
             wide=True,
         )
         for i, method in enumerate(methods[:TIMELINES])
@@ -306,9 +308,14 @@ def _timelines(methods: list[Method]) -> str:
     return "".join(drawn)
 
 
+def _more(run: Run) -> str:
+    """What else a timeline shows."""
+    held = " Thin and light is the time in which a client holds its model, before it trains it."
+    asked = any("asked" in row for row in run.update_log)
+    return (held if asked else "") + (_multicasts(run) if run.refreshes else "")
+
+
 def _multicasts(run: Run) -> str:
-    if not run.refreshes:
-        return ""
     return (
         " A triangle is a refresh, a model sent to a client in training; a thin line joins those that were sent "
         "together (broadcast or multicast), and a triangle on its own reached one client only, of those shown. "
@@ -339,9 +346,12 @@ def _settings(methods: list[Method]) -> str:
 
 
 def _shown_settings(methods: list[Method]) -> list[dict[str, str]]:
-    """The settings of each method, files by their names."""
+    """The settings of each method, files by their names, and which proxy sets its runs set aside."""
     names = file_names([run for method in methods for run in method.runs])
-    return [{key: by_name(text, names) for key, text in settings(method.runs[0]).items()} for method in methods]
+    return [
+        {key: by_name(text, names) for key, text in (settings(method.runs[0]) | proxy_settings(method)).items()}
+        for method in methods
+    ]
 
 
 def _every_run(methods: list[Method]) -> str:

@@ -148,7 +148,7 @@ class Run:
             regroupings=_read_rows(regroupings) if regroupings.exists() else (),
             sketch_log=_read_rows(sketches) if sketches.exists() else (),
             traffic_log=_read_rows(traffic) if traffic.exists() else (),
-            exchange_log=_read_rows(exchanges) if exchanges.exists() else (),
+            exchange_log=list(map(_with_shares, _read_rows(exchanges))) if exchanges.exists() else (),
         )
 
     def figure(self, name: str) -> float:
@@ -288,6 +288,12 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             raise UserError(f"{path}, line {number}, is not valid JSON: was it cut short? Resume the run") from None
     return rows
+
+
+def _with_shares(exchange: Row) -> Row:
+    """An exchange with both mixtures as arrays, as the simulator has them; null stays None."""
+    shares = {name: exchange.get(name) for name in ("mixture", "estimate")}
+    return {**exchange, **{name: None if of is None else np.array(of, float) for name, of in shares.items()}}
 
 
 def _read_matrix(path: Path) -> np.ndarray:

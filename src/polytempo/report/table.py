@@ -204,6 +204,13 @@ def _divergence(method: Method, runs: Sequence[Run]) -> Cell:
     return Cell(_rounded(method.mean("mixture_kl"), 3), method.mean("mixture_kl"))
 
 
+def _uniform_divergence(method: Method, runs: Sequence[Run]) -> Cell:
+    """What an estimate is measured against: nothing to see where a method estimates nothing."""
+    if math.isnan(method.mean("mixture_kl")):
+        return Cell(NOTHING)
+    return Cell(_rounded(method.mean("mixture_kl_uniform"), 3), method.mean("mixture_kl_uniform"))
+
+
 def _clusters(method: Method, runs: Sequence[Run]) -> Cell:
     return Cell(_rounded(method.mean("clusters"), 1).removesuffix(".0"), method.mean("clusters"))
 
@@ -232,6 +239,7 @@ _COLUMNS = (
     _Column("after exchange %", _share("accuracy_after"), best="highest"),
     _Column("cluster %", _share("cluster_accuracy"), best="highest"),
     _Column("mixture KL", _divergence, best="lowest"),
+    _Column("uniform KL", _uniform_divergence),
     _Column("better off than alone %", _better_off, best="highest"),
     _Column("time to target s", _time_to_target, best="lowest"),
     _Column("virtual time s", _amount("virtual_time")),

@@ -1,4 +1,5 @@
-"""Who trained when: one row per client, one bar per update from dispatch to arrival."""
+"""Who trained when: one row per client, one bar per update from dispatch to arrival, thin and light while the client
+only holds its model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,8 @@ DRAWN = 1_500  # bars and marks in one plot; beyond that the eye sees a wall and
 MARKERS = {"refresh": "v", "report": "D", "left": "x", "joined": ">", "drift": "*", "pull": "."}
 NAMES = {"refresh": "refresh of a client in training"}
 LOOKS = {"refresh": {"markersize": 5.0, "color": INK, "markeredgecolor": "white", "markeredgewidth": 0.6}}
+HELD = 0.4  # how light
+HELD_HEIGHT = 0.24  # in rows
 _BREAK = (np.nan, np.nan)
 
 
@@ -41,17 +44,21 @@ def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = N
     row_of = {int(client): row for row, client in enumerate(chosen)}
     client, began, arrived = (run.over_updates(name) for name in ("client", "began", "time"))
     shown = np.isin(client, chosen)
-    client, began, arrived = client[shown], began[shown], arrived[shown]
+    client, began, trained, arrived = client[shown], began[shown], training_began(run)[shown], arrived[shown]
     marks = [mark for mark in run.marks if mark.get("client") is None or int(mark["client"]) in row_of]
     end = max([float(run.virtual_time or 0.0), *arrived[-1:]])
     until = drawn_until(np.concatenate([began, [float(mark["time"]) for mark in marks]]), end, DRAWN)
 
     row = np.array([row_of[int(one)] for one in client], dtype=float)
+    held = (began < trained) & (began < until)
+    ends = np.minimum(trained[held], until)
+    draw_bars(axes, began[held], ends, row[held], HELD_HEIGHT, color=colour, alpha=HELD)
     odd = _counted_within(client) % 2 == 1
     for which, alpha in ((~odd, 0.95), (odd, 0.5)):  # two shades, so that bars that touch can be told apart
-        visible = which & (began < until)
-        draw_bars(axes, began[visible], np.minimum(arrived[visible], until), row[visible], color=colour, alpha=alpha)
-    keys = _draw_sent_together(axes, marks, row_of, until) + _draw_marks(axes, marks, row_of, until)
+        visible = which & (trained < until)
+        draw_bars(axes, trained[visible], np.minimum(arrived[visible], until), row[visible], color=colour, alpha=alpha)
+    keys = [Line2D([], [], color=colour, alpha=HELD, linewidth=2, label="holds its model")] if held.any() else []
+    keys += _draw_sent_together(axes, marks, row_of, until) + _draw_marks(axes, marks, row_of, until)
     if keys:
         legend_above(axes, keys, width)
 
@@ -78,13 +85,18 @@ def slowest_to_fastest(run: Run, most: int) -> np.ndarray:
 
 
 def seconds_per_step(run: Run) -> np.ndarray:
-    """For every client the mean time from dispatch to arrival, per step; infinite for who never handed in."""
+    """For every client the mean time that an update took, per step; infinite for who never handed in."""
     client = run.over_updates("client").astype(int)
     if not len(client):
         return np.full(run.clients(), np.inf)
-    seconds = np.bincount(client, run.over_updates("time") - run.over_updates("began"), run.clients())
+    seconds = np.bincount(client, run.over_updates("time") - training_began(run), run.clients())
     steps = np.bincount(client, run.over_updates("steps"), run.clients())
     return np.where(steps > 0, seconds / np.maximum(steps, 1), np.inf)
+
+
+def training_began(run: Run) -> np.ndarray:
+    """For every update when it was dispatched or, where the client held its model first, when that was over."""
+    return np.array([row.get("asked", row["began"]) for row in run.update_log], dtype=float)
 
 
 def drawn_until(times: np.ndarray, end: float, most: int) -> float:

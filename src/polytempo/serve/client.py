@@ -224,10 +224,11 @@ class Client:
         train: Callable[[Task], tuple[Tensors, int] | tuple[Tensors, int, dict[str, Any]]],
         updates: int | None = None,
         pushed: Callable[[Task], None] | None = None,
-    ) -> None:
+    ) -> Task | None:
         """Carry out tasks until so many updates were pushed (default: for ever). ``train`` returns the trained tensors,
         the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
-        result is safe with the server. A client that keeps its task asks for one after its last update too."""
+        result is safe with the server. A client that keeps its task asks for one after its last update too: it is
+        returned, if the answer to that update has brought it."""
         done = refused = 0
         while updates is None or done < updates:
             task = self.task()
@@ -247,6 +248,7 @@ class Client:
                 if refused == REFUSALS_IN_A_ROW:
                     raise
                 self._begin_anew()
+        return self._task
 
     def leave(self, timeout: float | None = None) -> None:
         """Say goodbye: the server counts this client out at once."""

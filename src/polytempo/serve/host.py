@@ -25,7 +25,7 @@ from polytempo.serve.opening import Opened
 from polytempo.serve.recovery import recover
 from polytempo.serve.service import Dispatched
 from polytempo.serve.snapshots import Snapshots
-from polytempo.serve.status import WRITTEN_EVERY, StatusFile
+from polytempo.serve.status import WRITTEN_EVERY, StatusFile, mixture_row
 from polytempo.serve.wire_pb2 import Head
 
 GROUP = 256
@@ -364,7 +364,8 @@ class Host:
             return {}
         member = self.service.members[event.client]
         planned = {} if member.due is None else member.due.row()
-        return {"task": event.handed.task, "version": member.version, "staleness": member.staleness, **planned}
+        told = {"task": event.handed.task, "version": member.version, "staleness": member.staleness}
+        return told | planned | mixture_row(self.service.strategy, event.client)
 
     # What is due.
 

@@ -21,21 +21,9 @@ from polytempo.learn.questions import questions
 from polytempo.serve.client import Client, Task, Tensors
 from polytempo.serve.connection import RefusedError
 from polytempo.serve.logs import log
-from polytempo.serve.own_data import JoinSettings, Local, OwnData, file_stamp, make_join_settings, make_local
+from polytempo.serve.own_data import JoinSettings, Local, OwnData, file_stamp, make_join_settings
 from polytempo.strategies.strategy import strategy_class
 from polytempo.world.data import load_dataset
-
-__all__ = [
-    "JoinSettings",
-    "Participant",
-    "Trained",
-    "carry_out",
-    "check_schema",
-    "join",
-    "make_join_settings",
-    "make_local",
-    "order_of",
-]
 
 GOODBYE_SECONDS = 2.0
 
@@ -83,7 +71,9 @@ def join(
         check_schema(own.learner.schema, schema)
         participant = Participant(own, asking, client.hold, progress)
         try:
-            client.run(participant.carry_out, updates, participant.pushed)
+            last = client.run(participant.carry_out, updates, participant.pushed)
+            if last is not None:
+                participant.log_exchange(last)
         except RefusedError as error:
             raise UserError(
                 f"The server refuses the updates of client {number}: {error}. If training diverges (NaN, Inf, too far "
@@ -149,7 +139,7 @@ class Participant:
 
     def carry_out(self, task: Task) -> tuple[Tensors, int, dict[str, Any]]:
         """What ``Client.run`` pushes."""
-        self._log_exchange(task)
+        self.log_exchange(task)
         self._wait_until_it_asks(task)
         local = self._own.now(task.count)
         order, outcome = _train(task, local, self._progress)
@@ -162,8 +152,9 @@ class Participant:
         """The server has the result: the next task brings its answer."""
         self._exchanging = True
 
-    def _log_exchange(self, task: Task) -> None:
-        """What the client handed in and what came back, on the data that it then had."""
+    def log_exchange(self, task: Task) -> None:
+        """What the client handed in and, if this task is the answer to it, what came back, on the data that it then
+        had."""
         if self._exchanging and self._last is not None:
             local, before = self._last
             after, _ = _score(local, _flat(task.held, local.learner.schema))
@@ -173,17 +164,23 @@ class Participant:
     def _wait_until_it_asks(self, task: Task) -> None:
         """Hold the task; no longer than the server lets it."""
         asking, own = self._asking, self._own
-        if asking is None or (asking.watches and self._trained_on is None):
+        if asking is None:
             return
-        why, looks = None, 0
+        looks = 0
+        at_once = asking.watches and self._trained_on is None
+        why = self._reason(asking, task, looks) if at_once else None
         while why is None:
             if not self._hold(task, wait(asking, own.seed, own.client, task.count)):
                 return
             looks += 1
-            model = _flat(task.held, own.learner.schema)
-            now = _look(own.now(task.count), task, looks)
-            why = reason(asking, own.learner.scorer, model, self._trained_on, now, looks)
+            why = self._reason(asking, task, looks)
         log("asks", task=task.number, why=why)
+
+    def _reason(self, asking: Asking, task: Task, looks: int) -> str | None:
+        own = self._own
+        model = _flat(task.held, own.learner.schema)
+        now = _look(own.now(task.count), task, looks)
+        return reason(asking, own.learner.scorer, model, self._trained_on, now, looks)
 
 
 def _look(local: Local, task: Task, looks: int) -> Sample:

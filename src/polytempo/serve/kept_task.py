@@ -64,13 +64,15 @@ def read_kept(path: Path) -> KeptTask | None:
         line, _, body = path.read_bytes().partition(b"\n")
         about: dict[str, Any] = json.loads(line)
         if about["format"] != FORMAT or about["digest"] != _digest(body):
-            raise ValueError("it is damaged, or of another version")
+            raise ValueError
         welcome, task = (base64.b64decode(about[name], validate=True) for name in ("welcome", "task"))
         return KeptTask(about["server"], Welcome.FromString(welcome), Task.FromString(task), bytearray(body))
-    except Exception as error:  # protobuf has its own for what it cannot read
-        reason = f"{path} holds no task: {error!r}. The client begins without it."
-        log("kept task unreadable", level=logging.WARNING, reason=reason)
-        return None
+    except OSError as error:
+        reason = f"{path} cannot be read: {error.strerror}"
+    except Exception:  # json, base64 and protobuf have their own for what they cannot read
+        reason = f"{path} holds no kept task: it is damaged, of another version, or something else"
+    log("kept task unreadable", level=logging.WARNING, reason=f"{reason}. The client begins without it.")
+    return None
 
 
 def forget(path: Path) -> None:

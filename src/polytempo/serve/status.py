@@ -16,6 +16,7 @@ from polytempo.serve.journal import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.opening import STATUS
 from polytempo.serve.service import Service
+from polytempo.strategies.strategy import Strategy
 
 WRITTEN_EVERY = 1.0
 """Seconds."""
@@ -96,10 +97,17 @@ def _clients(service: Service, now: float, connected: Collection[int]) -> list[d
             "last_update": member.updated_at,
             "idle_share": member.idle_share(now),
             "cluster": service.strategy.cluster_of(client),
+            **mixture_row(service.strategy, client),
             **due.get(client, {}),
         }
         for client, member in sorted(service.members.items())
     ]
+
+
+def mixture_row(strategy: Strategy, client: int) -> dict[str, list[float]]:
+    """The shares of the clusters in the client's data; nothing where there is no estimate."""
+    shares = strategy.mixture(client)
+    return {} if shares is None else {"mixture": [round(share, 3) for share in shares.tolist()]}
 
 
 def _alive(process: int) -> bool:

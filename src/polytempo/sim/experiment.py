@@ -40,7 +40,7 @@ class Experiment(Method):
         None, description="when a client that has its model trains it and asks for a newer one (default: at once)"
     )
     proxies: Annotated[str | None, BeforeValidator(_as_words)] = Field(
-        None, description="the server's own samples: how many per cluster to set aside, or an .npz with x, y, cluster"
+        None, description="the server's own samples: how many per cluster to set aside, default, or an .npz"
     )
     warm_up: int | None = Field(
         None, ge=0, description="epochs on all proxy sets that the first model is trained (default 5 if there are any)"
@@ -63,6 +63,12 @@ class Experiment(Method):
         super().check()
         if self.ask is not None:
             parse_asking(self.ask)
+        file = proxy_file(self.proxies)
+        if file is not None and not file.is_file():
+            raise UserError(
+                f"proxies is {self.proxies!r}. Expected a whole number of samples per cluster, default, or an .npz "
+                "file that exists (docs/client-driven.md)."
+            )
 
     def worker_count(self) -> int:
         return self.workers or len(os.sched_getaffinity(0))
@@ -88,7 +94,7 @@ class Experiment(Method):
 
 def proxy_file(proxies: str | None) -> Path | None:
     """The file of proxy sets, if that is what the words name."""
-    return None if proxies is None or proxies.isdecimal() else Path(proxies)
+    return None if proxies is None or proxies == "default" or proxies.isdecimal() else Path(proxies)
 
 
 def make_experiment(**given: Any) -> Experiment:

@@ -83,12 +83,14 @@ class History:
 
 
 def update_row(now: float, update: Update, flight: Flight, staleness: int) -> Row:
-    """One update that has just arrived; with its arrival group, where the strategy plans arrivals."""
+    """One update that has just arrived; with the time at which its training began, where the client held its model
+    first, and with its arrival group, where the strategy plans arrivals."""
     due = flight.order.due
     return {
         "time": now,
         "client": update.client,
         "began": flight.dispatched,
+        **({"asked": flight.begins} if flight.looks else {}),
         "steps": update.steps,
         "staleness": staleness,
         "version": update.version,

@@ -29,7 +29,7 @@ from polytempo.sim.flight import Kind
 from polytempo.sim.history import History, Row
 from polytempo.sim.measures import cluster_figures, device_figures
 from polytempo.sim.simulator import Simulator
-from polytempo.sim.world import begun_with, federation_of, proxy_sets_of
+from polytempo.sim.world import begun_with, federation_of, proxy_sets_of, warm_up
 from polytempo.strategies.served import served_models
 from polytempo.strategies.strategy import Strategy
 from polytempo.world.data import load_dataset
@@ -283,7 +283,11 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
         "eval_every": simulator.eval_every,
         "engine": type(simulator.learner.engine).__name__,
         "workers": simulator.pool.workers,
-        **({"proxies": [len(cluster.proxy) for cluster in clusters]} if clusters else {}),
+        **(
+            {"proxies": [len(cluster.proxy) for cluster in clusters], "warm_up": warm_up(experiment)}
+            if clusters
+            else {}
+        ),
         **simulator.strategy.resolved(),
     }
 

@@ -55,5 +55,9 @@ def begun_with(
         if experiment.warm_up:
             raise UserError("warm_up trains the first model on proxy sets, and there are none. Give --proxies too.")
         return initial, dict(objects)
-    epochs = WARM_UP_EPOCHS if experiment.warm_up is None else experiment.warm_up
-    return proxies.warmed(initial, epochs), {"proxies": proxies, **objects}
+    return proxies.warmed(initial, warm_up(experiment)), {"proxies": proxies, **objects}
+
+
+def warm_up(experiment: Experiment) -> int:
+    """Epochs that the first model is trained on the proxy sets, where there are some."""
+    return WARM_UP_EPOCHS if experiment.warm_up is None else experiment.warm_up

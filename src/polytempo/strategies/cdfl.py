@@ -36,7 +36,9 @@ class CDFL(Mixtures):
     @model_validator(mode="after")
     def _weights_of_the_estimate(self) -> "CDFL":
         if self.c1 + self.c2 > 1:
-            raise ValueError("c1 + c2 is more than 1: the distances have the weight 1 - c1 - c2")
+            raise ValueError(
+                f"c1 + c2 is {self.c1 + self.c2:g}, and the distances have the weight 1 - c1 - c2: lower c1 or c2"
+            )
         return self
 
     def setup(self) -> None:

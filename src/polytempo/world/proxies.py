@@ -44,7 +44,8 @@ def read_proxies(path: Path) -> ProxyData:
     except OSError as error:
         raise UserError(f"Cannot read the proxy sets {path}: {error.strerror or error}. Expected {EXPECTED}.") from None
     except (ValueError, BadZipFile, zlib.error, TypeError, AttributeError, EOFError) as error:
-        raise UserError(f"{path} holds no proxy sets: {error}. Expected {EXPECTED}.") from None
+        reason = "it is no .npz" if "pickle" in str(error) else error
+        raise UserError(f"{path} holds no proxy sets: {reason}. Expected {EXPECTED}.") from None
 
 
 def write_proxies(path: Path, data: ProxyData) -> None:

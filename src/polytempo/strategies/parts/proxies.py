@@ -31,8 +31,8 @@ def proxy_sets(setting: Setting) -> ProxySets:
     """The proxy sets that the driver handed over."""
     if "proxies" not in setting.objects:
         raise UserError(
-            "This method needs proxy sets, a few samples at the server for each cluster. Expected an object "
-            '"proxies" (polytempo.learn.proxies.ProxySets); on the command line, --proxies.'
+            "This method needs proxy sets, a few samples at the server for each cluster: --proxies with a number of "
+            "samples or an .npz file (docs/client-driven.md)."
         )
     given: ProxySets = setting.objects["proxies"]
     return given

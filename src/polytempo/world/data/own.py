@@ -21,9 +21,11 @@ def from_arrays(
     x_test: Any = None,
     y_test: Any = None,
     users: Any = None,
+    classes: Any = None,
 ) -> Dataset:
     """A data set of arrays. Features become float32; the distinct labels, and the distinct users, are numbered from 0
-    in sorted order."""
+    in sorted order. With ``classes``, their number, labels are 0 .. classes - 1 as they are: data that change keep
+    their labels also when one of them is gone."""
     if (x_test is None) != (y_test is None):
         raise ValueError("one of x_test and y_test is missing")
     features, labels = [np.asarray(x)], [np.asarray(y)]
@@ -45,6 +47,10 @@ def from_arrays(
     if all_y.dtype.kind == "f" and (all_y != np.round(all_y)).any():
         raise ValueError("labels are not whole numbers or names")
     known, numbered = np.unique(all_y, return_inverse=True)
+    if classes is not None:
+        known, numbered = np.arange(int(classes)), all_y
+        if all_y.dtype.kind not in "iuf" or all_y.min() < 0 or all_y.max() >= len(known):
+            raise ValueError(f"classes is {int(classes)}, and labels are not 0 .. {int(classes) - 1}")
     return Dataset(
         name,
         all_x,
@@ -56,10 +62,10 @@ def from_arrays(
 
 
 def load_npz(path: Path) -> Dataset:
-    """Arrays x and y, and if there are any x_test, y_test and users (of x, then of x_test)."""
-    expected = "an .npz with x (samples x ...) and y, and optionally x_test and y_test, users"
+    """Arrays x and y, and if there are any x_test, y_test, users (of x, then of x_test) and classes."""
+    expected = "an .npz with x (samples x ...) and y, and optionally x_test and y_test, users, classes"
     with reading(path, expected), np.load(path, allow_pickle=False) as file:
-        parts = {key: file[key] for key in ("x", "y", "x_test", "y_test", "users") if key in file}
+        parts = {key: file[key] for key in ("x", "y", "x_test", "y_test", "users", "classes") if key in file}
         if "x" not in parts or "y" not in parts:
             raise ValueError(f"it has {', '.join(file) or 'no arrays'}")
         return from_arrays(path.stem, **parts)

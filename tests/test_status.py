@@ -1,0 +1,59 @@
+"""What a service tells of the mixtures that its method estimates."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from polytempo.cli.main import app
+from polytempo.core.events import Update
+from polytempo.serve.status import read_status
+from polytempo.strategies import Strategy
+from serving import Hosted, hosted
+
+
+class Estimating(Strategy):
+    """Finds one third of the first cluster in everybody who has handed in."""
+
+    def setup(self) -> None:
+        self.heard: list[int] = []
+
+    def updated(self, update: Update, now: float) -> None:
+        self.heard.append(update.client)
+
+    def mixture(self, client: int) -> np.ndarray | None:
+        return np.array([1 / 3, 2 / 3]) if client in self.heard else None
+
+
+def one_of_two_hands_in(served: Hosted) -> None:
+    for client in range(2):
+        served.hello(client)
+        served.ready(client)
+    served.push(0)
+    host = served.host
+    host._status.write(host.service, 1.0, (0, 1), host.journal, host.refusals, stopping=True)
+
+
+def test_the_status_and_the_log_tell_the_mixture_of_who_has_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hosted(tmp_path, "test_status:Estimating") as served, caplog.at_level("INFO"):
+        one_of_two_hands_in(served)
+        first, second = read_status(served.directory)["clients"]
+        assert first["mixture"] == [0.333, 0.667]
+        assert "mixture" not in second
+    (told,) = [record.fields for record in caplog.records if record.getMessage() == "updated"]  # type: ignore[attr-defined]
+    assert told["mixture"] == [0.333, 0.667]
+    shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
+    assert "mixture %" in shown
+    rows = [line.rstrip() for line in shown.splitlines() if "training" in line]
+    assert [row.endswith(" 33 67") for row in rows] == [True, False]
+    assert "…" not in shown
+
+
+def test_a_method_without_estimates_shows_no_mixtures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with hosted(tmp_path) as served, caplog.at_level("INFO"):
+        one_of_two_hands_in(served)
+    assert not any("mixture" in getattr(record, "fields", {}) for record in caplog.records)
+    assert "mixture" not in CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
