@@ -16,6 +16,7 @@ from building import begun, simulator, update, vector
 from echoing import CLIENTS, echopfl, fit, handed_in, model
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, Send, Train
+from polytempo.core.streams import stream
 from polytempo.core.vectors import Schema
 from polytempo.learn.learner import Learner
 from polytempo.learn.questions import Asked, questions
@@ -284,7 +285,9 @@ def test_a_refresh_in_mid_training_spends_only_the_steps_left(monkeypatch):
         if assignment.sends:
             step, last = assignment.sends[-1]
             refreshed[assignment.order.client] = step
-            batches = learner._batches(assignment)
+            a = assignment
+            rng = stream(a.seed, "batches", a.order.client, a.count)
+            batches = learner.batches(a.rows, a.order.work, a.steps, rng)
             left = Batches(batches.rows[batches.offsets[step] :], batches.offsets[step:] - batches.offsets[step])
             alone = learner.engine.train(
                 Task(last.weights, assignment.x, assignment.y, left, assignment.order.work, 0.1)

@@ -1,6 +1,7 @@
 """What a service tells of the mixtures that its method estimates."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,14 +37,16 @@ def one_of_two_hands_in(served: Hosted) -> None:
 
 
 def test_the_status_and_the_log_tell_the_mixture_of_who_has_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hosted(tmp_path, "test_status:Estimating") as served, caplog.at_level("INFO"):
+    logged: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr("polytempo.serve.host.log", lambda event, **said: logged.append((event, said)))
+    with hosted(tmp_path, "test_status:Estimating") as served:
         one_of_two_hands_in(served)
         first, second = read_status(served.directory)["clients"]
         assert first["mixture"] == [0.333, 0.667]
         assert "mixture" not in second
-    (told,) = [record.fields for record in caplog.records if record.getMessage() == "updated"]  # type: ignore[attr-defined]
+    (told,) = [said for event, said in logged if event == "updated"]
     assert told["mixture"] == [0.333, 0.667]
     shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
     assert "mixture %" in shown
@@ -52,8 +55,11 @@ def test_the_status_and_the_log_tell_the_mixture_of_who_has_one(
     assert "…" not in shown
 
 
-def test_a_method_without_estimates_shows_no_mixtures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with hosted(tmp_path) as served, caplog.at_level("INFO"):
+def test_a_method_without_estimates_shows_no_mixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[dict[str, Any]] = []
+    monkeypatch.setattr("polytempo.serve.host.log", lambda _, **said: logged.append(said))
+    with hosted(tmp_path) as served:
         one_of_two_hands_in(served)
-    assert not any("mixture" in getattr(record, "fields", {}) for record in caplog.records)
+    assert logged
+    assert not any("mixture" in said for said in logged)
     assert "mixture" not in CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout

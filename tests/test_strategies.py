@@ -5,7 +5,7 @@ import inspect
 import pytest
 import torch
 
-from building import begun, update, vector
+from building import Planted, begun, update, vector
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Train
@@ -191,7 +191,8 @@ def test_a_bad_parameter_is_refused_by_name(bad):
 
 @pytest.mark.parametrize("name", list(strategies))
 def test_every_strategy_goes_back_to_a_saved_state(name, tmp_path):
-    one, other = (begun(make_strategy(name, {}), vector(0, 0)) for _ in range(2))
+    proxies = {"proxies": Planted(vector(0, 0), vector(1, 0))}
+    one, other = (begun(make_strategy(name, {}), vector(0, 0), objects=proxies) for _ in range(2))
     orders = orders_when_all_are_ready(one)
     for order in orders[:2]:
         one.updated(update(order.client, order.version, order.weights, vector(1, 2)), 1.0)

@@ -95,22 +95,20 @@ def _add(name: str, title: str, tables: Sequence[Table], quick: Mapping[str, Any
 TABLE1_FIGURES = (CLIENT, CLUSTER, OWN, KL, UNIFORM)
 
 
-def _longer(epochs: int) -> Table:
-    """The paper does not say how long clients train, and that decides who wins."""
-    return replace(
-        _table(4, list(METHODS), TABLE1_FIGURES),
-        name=f"fashion-4-{epochs}-epochs",
-        title=f"Fashion-MNIST, 4 rotations, {epochs} local epochs",
-        notes=f"{epochs} local epochs, some {epochs * 31} steps on average, in place of 40 steps.",
-        settings=world(4, epochs=epochs),
-        column=f"4 clusters, {epochs} epochs",
-    )
-
+LONGER = replace(
+    _table(4, list(METHODS), TABLE1_FIGURES),
+    name="fashion-4-epochs",
+    title="Fashion-MNIST, 4 rotations, five local epochs",
+    notes="The paper does not say how long clients train, and that decides who wins: five local epochs, some 160 "
+    "steps on average, in place of 40 steps.",
+    settings=world(4, epochs=5),
+    column="4 clusters, 5 epochs",
+)
 
 _add(
     "cdfl-table1",
     "Table 1: client and cluster accuracy",
-    [*(_table(clusters, list(METHODS), TABLE1_FIGURES) for clusters in SIZES), *map(_longer, (3, 5))],
+    [*(_table(clusters, list(METHODS), TABLE1_FIGURES) for clusters in SIZES), LONGER],
     QUICK,
     CLIENT,
 )
