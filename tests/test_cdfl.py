@@ -185,6 +185,15 @@ def test_an_update_costs_one_pass_over_all_proxy_sets_and_one_over_that_of_each_
     assert all_of_them(LEFT).tolist() == [0, 4, 4]
 
 
+def test_without_the_weight_of_the_cluster_models_losses_an_update_costs_one_pass() -> None:
+    server = cdfl(LEFT, RIGHT, c2=0.0)
+    proxies = server.setting.objects["proxies"]
+    proxies.losses = lambda weights: np.array([1.0, 3.0])
+    proxies.loss = None
+    server.updated(update(0, 0, LEFT, vector(1, 0)), 1.0)
+    assert server.cluster_models()[0].tolist() == pytest.approx([0.025, 0])
+
+
 @pytest.mark.parametrize("k", [2, 3, 4, 6])
 def test_the_estimate_orders_planted_mixtures_rightly(k: int) -> None:
     """A model that lies between the clusters' models, nearer to those of which it has more."""

@@ -84,7 +84,8 @@ class CDFL(Mixtures):
     def _learn(self, update: Update, ratios: np.ndarray) -> None:
         for k in np.flatnonzero(ratios).tolist():
             self.clusters[k].mix(update.weights, float(ratios[k]))
-            self.losses[k] = proxy_sets(self.setting).loss(self.clusters[k].weights, k)
+            if self.c2:  # who looks at them? a pass over the set of every cluster that moved is saved otherwise
+                self.losses[k] = proxy_sets(self.setting).loss(self.clusters[k].weights, k)
 
 
 def estimated_mixture(measures: tuple[np.ndarray, ...], weights: tuple[float, ...], sharpness: float) -> np.ndarray:
