@@ -103,22 +103,28 @@ class Evaluator:
         """The score of each client with the model it is served; one model for all that has not changed since the last
         time (in the middle of a synchronous round, say) is not scored again."""
         clients = range(len(self.federation))
-        models = [self.strategy.model_for(client) for client in clients]
-        one_for_all = all(model is models[0] for model in models)
+        first = self.strategy.model_for(0)
+        one_for_all = all(self.strategy.model_for(client) is first for client in clients)
         if one_for_all and self._last is not None:
             model, changes, generations_then, scores = self._last
-            same_model = models[0] is model and model._version == changes
+            same_model = first is model and model._version == changes
             if same_model and np.array_equal(generations, generations_then):
                 return scores.copy()
-        served = score_clients(
-            clients,
-            models.__getitem__,
-            lambda client: self.federation.client(client, int(generations[client])),
-            self._x,
-            self.learner.scorer,
-            self.pool,
-        )
-        self._last = (models[0], models[0]._version, generations.copy(), served) if one_for_all else None
+        # A method may make a model for every client: not all of them at once.
+        at_once = len(clients) if one_for_all else max(1, OWN_MODELS_BYTES // (4 * self.learner.schema.size))
+        parts = [
+            score_clients(
+                clients[begin : begin + at_once],
+                self.strategy.model_for,
+                lambda client: self.federation.client(client, int(generations[client])),
+                self._x,
+                self.learner.scorer,
+                self.pool,
+            )
+            for begin in range(0, len(clients), at_once)
+        ]
+        served = np.concatenate(parts)
+        self._last = (first, first._version, generations.copy(), served) if one_for_all else None
         return served
 
     def _judge(self, accuracy: float, now: float, updates: int) -> bool:
