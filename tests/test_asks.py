@@ -211,6 +211,23 @@ def of_most(done: Any) -> int:
     return int(np.bincount([row["client"] for row in done.exchange_log]).argmax())
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_estimates_are_nearer_to_the_truth_than_the_uniform_mixture(seed: int) -> None:
+    done = run(
+        partition="rotations:3",
+        clients=20,
+        updates=200,
+        proxies=250,
+        steps=40,
+        batch_size=32,
+        ask="think:600",
+        drift=AFTER_EVERY_UPDATE,
+        seed=seed,
+    )
+    assert done.mixture_kl < done.mixture_kl_uniform
+    assert done.accuracy_after > done.accuracy_before
+
+
 def test_groups_are_mixtures_of_one_cluster() -> None:
     done = run(partition="groups:2", ask="think:30")
     assert {tuple(row["mixture"]) for row in done.exchange_log} == {(1.0, 0.0), (0.0, 1.0)}

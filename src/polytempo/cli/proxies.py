@@ -7,7 +7,7 @@ import typer
 
 from polytempo.core.errors import UserError
 from polytempo.world.data import load_dataset
-from polytempo.world.partitions import clients_in, make_federation
+from polytempo.world.partitions import clients_or_refusal, make_federation
 from polytempo.world.proxies import proxies_of, write_proxies
 
 
@@ -26,9 +26,7 @@ def data_proxies(
     if out.suffix != ".npz":
         raise UserError(f"{out} is no .npz file. Proxy sets are written as one: choose another name.")
     dataset = load_dataset(data, data_dir)
-    clients = clients or clients_in(partition, dataset, min_samples)
-    if clients is None:
-        raise UserError(f"Partition {partition!r} needs the number of clients that the data are dealt to: --clients N.")
+    clients = clients_or_refusal(partition, dataset, clients, min_samples)
     made = make_federation(dataset, partition, clients, seed, test_share, min_samples, proxies=size or "default")
     try:
         write_proxies(out, proxies_of(made))

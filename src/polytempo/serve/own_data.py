@@ -22,7 +22,7 @@ from polytempo.world.data.sources import expanded
 from polytempo.world.dataset import Dataset
 from polytempo.world.drift import Drift
 from polytempo.world.federation import Federation
-from polytempo.world.partitions import clients_in, make_federation
+from polytempo.world.partitions import clients_or_refusal, make_federation
 
 
 class JoinSettings(BaseModel):
@@ -150,9 +150,7 @@ def _federation(settings: JoinSettings, dataset: Dataset, seed: int) -> Federati
     s, partition, clients = settings, settings.partition, settings.clients
     if partition is None:
         partition, clients = "iid", 1
-    clients = clients or clients_in(partition, dataset, s.min_samples)
-    if clients is None:
-        raise UserError(f"Partition {partition!r} needs the number of clients that the data are dealt to: --clients N.")
+    clients = clients_or_refusal(partition, dataset, clients, s.min_samples)
     drifts = () if s.drift_every is None else (Drift(kind="mixture", after=s.drift_every, every=s.drift_every),)
     federation = make_federation(dataset, partition, clients, seed, s.test_share, s.min_samples, drifts, s.proxies)
     if drifts and federation.pools is None:

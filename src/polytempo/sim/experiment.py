@@ -18,6 +18,7 @@ from polytempo.strategies.method import Method
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
+from polytempo.world.proxies import proxy_file
 from polytempo.world.tables import read_toml
 
 
@@ -63,7 +64,7 @@ class Experiment(Method):
         super().check()
         if self.ask is not None:
             parse_asking(self.ask)
-        file = proxy_file(self.proxies)
+        file = proxy_file(self.proxies or "")
         if file is not None and not file.is_file():
             raise UserError(
                 f"proxies is {self.proxies!r}. Expected a whole number of samples per cluster, default, or an .npz "
@@ -85,16 +86,11 @@ class Experiment(Method):
             device_file(self.devices),
             Path(partition) if kind == "file" else None,
             self.init,
-            proxy_file(self.proxies),
+            proxy_file(self.proxies or ""),
             data_file(self.data),
             *(imported_file(path or "") for path in (self.strategy, self.model, self.loss, self.metric, self.data)),
         ]
         return {str(path): _sha256(path) for path in named if path is not None and path.is_file()}
-
-
-def proxy_file(proxies: str | None) -> Path | None:
-    """The file of proxy sets, if that is what the words name."""
-    return None if proxies is None or proxies == "default" or proxies.isdecimal() else Path(proxies)
 
 
 def make_experiment(**given: Any) -> Experiment:

@@ -8,20 +8,19 @@ from torch import Tensor
 from polytempo.core.errors import UserError
 from polytempo.learn.learner import Learner
 from polytempo.learn.proxies import WARM_UP_EPOCHS, ProxySets
-from polytempo.sim.experiment import Experiment, proxy_file
+from polytempo.sim.experiment import Experiment
 from polytempo.strategies.strategy import strategy_class
 from polytempo.world.dataset import Dataset
 from polytempo.world.federation import Federation
 from polytempo.world.partitions import clients_in, make_federation
-from polytempo.world.proxies import check_proxies, proxies_of, read_proxies
+from polytempo.world.proxies import check_proxies, proxies_of, proxy_file, read_proxies
 
 
 def federation_of(experiment: Experiment, dataset: Dataset) -> Federation:
     """The clients with their data. Proxy sets are set aside where they are asked for, or where the strategy needs some
     and no file has them."""
     e = experiment
-    given = e.proxies or ("default" if strategy_class(e.strategy).needs_proxies else "0")
-    from_file = proxy_file(e.proxies) is not None
+    words = e.proxies or ("default" if strategy_class(e.strategy).needs_proxies else "0")
     return make_federation(
         dataset,
         e.partition,
@@ -30,13 +29,13 @@ def federation_of(experiment: Experiment, dataset: Dataset) -> Federation:
         e.test_share,
         e.min_samples,
         e.drift,
-        0 if from_file else "default" if given == "default" else int(given),
+        "default" if words == "default" else 0 if proxy_file(words) else int(words),
     )
 
 
 def proxy_sets_of(experiment: Experiment, federation: Federation, learner: Learner) -> ProxySets | None:
     """The server's proxy sets: from a file, or what the federation set aside; None if it has none."""
-    dataset, file = federation.dataset, proxy_file(experiment.proxies)
+    dataset, file = federation.dataset, proxy_file(experiment.proxies or "")
     if file is not None:
         data = read_proxies(file)
         check_proxies(data, dataset.x.shape[1:], dataset.classes, dataset.vocabulary)

@@ -25,6 +25,11 @@ class ProxyData(NamedTuple):
     """Number of distinct tokens, for text."""
 
 
+def proxy_file(words: str) -> Path | None:
+    """The path, if the words are no number, not ``default`` and not empty."""
+    return None if words in ("", "default") or words.isdecimal() else Path(words)
+
+
 def proxies_of(federation: Federation) -> ProxyData:
     """What a federation set aside for its server."""
     if not federation.clusters:

@@ -68,6 +68,14 @@ def clients_in(partition: str, dataset: Dataset, min_samples: int = 2) -> int | 
     return None if kind.own_clients is None else kind.own_clients(dataset, parameter, min_samples)
 
 
+def clients_or_refusal(partition: str, dataset: Dataset, given: int | None, min_samples: int = 2) -> int:
+    """The number of clients that is given, or that the partition has by itself."""
+    clients = given or clients_in(partition, dataset, min_samples)
+    if clients is None:
+        raise UserError(f"Partition {partition!r} needs the number of clients that the data are dealt to: --clients N.")
+    return clients
+
+
 def _parsed(partition: str) -> tuple[Partition, Any]:
     name, _, text = partition.partition(":")
     kind = partitions[name]
@@ -179,4 +187,4 @@ partitions.add(
     ),
 )
 
-__all__ = ["Partition", "clients_in", "make_federation", "natural_clients", "partitions"]
+__all__ = ["Partition", "clients_in", "clients_or_refusal", "make_federation", "natural_clients", "partitions"]
