@@ -27,9 +27,11 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/serving_load.py
 	$(BIN)/python benchmarks/serving_load.py --soak 600
 	$(BIN)/python benchmarks/serving_faults.py
+	$(BIN)/python benchmarks/encoding.py
+	$(BIN)/python benchmarks/soak.py
 	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity \
 		fedcompass-table1 fedcompass-table3 fedcompass-speed-change \
-		pace-table2 pace-table3 pace-table4 pace-ablation; do \
+		pace-table2 pace-table3 pace-table4 pace-ablation robust compression; do \
 		$(BIN)/polytempo bench $$bench $(if $(DATA),$(DATA),--quick) || exit 1; \
 	done
 

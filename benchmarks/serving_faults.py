@@ -35,11 +35,12 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Order, SetTimer
 from polytempo.core.streams import stream
 from polytempo.serve import connection, host, journal, snapshots
-from polytempo.serve.access import Roster, make_tokens, read_token
+from polytempo.serve.access import Access, make_tokens, read_token
 from polytempo.serve.client import Client
 from polytempo.serve.database import DATABASE
 from polytempo.serve.logs import log_to
 from polytempo.serve.opening import open_service
+from polytempo.serve.operations import Limits, Operations
 from polytempo.serve.replay import replay
 from polytempo.serve.server import Server
 from polytempo.serve.settings import make_settings
@@ -103,7 +104,8 @@ def serve(tell: Connection, directory: Path, strategy: str, port: int) -> None:
         tell.send((opened.service.digest(), time.perf_counter() - began))
         with closing(sqlite3.connect(directory / "journal" / DATABASE)) as database:
             database.executescript(KEEP_PRUNED)
-        server = Server(lambda flush: host.Host(opened, flush=flush), Roster.read(directory / "clients.json"))
+        unhurried = Operations(limits=Limits(requests_per_second=1e9))
+        server = Server(lambda flush: host.Host(opened, unhurried, Access(directory), flush=flush))
         server.listen(f"127.0.0.1:{port}", None)
         tell.send("listening")
         await server.serve(asyncio.Event())

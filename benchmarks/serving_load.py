@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from polytempo.serve.access import make_tokens, read_token
-from polytempo.serve.running import serve
+from polytempo.serve.operations import OPERATIONS
+from polytempo.serve.running import Doors, serve
 from polytempo.serve.settings import make_settings
 from polytempo.serve.wire import CHANNEL_OPTIONS, SESSION, entry_of, frames, make_body
 from polytempo.serve.wire_pb2 import Frame, Head, Hello, Push, Ready
@@ -88,7 +89,9 @@ def serve_polytempo(port: Connection, directory: Path) -> None:
         port.send(int(at.address.rpartition(":")[2]))
 
     async def run() -> None:
-        await serve(directory, settings, "127.0.0.1:0", asyncio.Event(), True, False, on_listening)
+        doors = Doors("127.0.0.1:0", insecure=True)
+        stop, again = asyncio.Event(), asyncio.Event()
+        await serve(directory, settings, doors, stop, again, log_level="error", on_listening=on_listening)
 
     asyncio.run(run())
 
@@ -143,30 +146,49 @@ async def streaming_client(open_call: Any, messages: list[bytes], run: Run) -> N
     call.cancel()
 
 
+class Conversation:
+    """A client's session with our server, without a model: bodies go out as they are given, and are not kept."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._requests = 0
+        self.unasked: list[Head] = []
+        """What came and was no answer."""
+
+    async def ask(self, head: Head, data: Sequence[bytes] = ()) -> Head:
+        self._requests += 1
+        head.request, head.size = self._requests, sum(map(len, data))
+        await self.send(head, data)
+        while (answer := await self.receive()).answers != head.request:
+            self.unasked.append(answer)
+        return answer
+
+    async def send(self, head: Head, data: Sequence[bytes] = ()) -> None:
+        await self._call.write(Frame(head=head, data=data[0] if data else b"").SerializeToString())
+        for piece in data[1:]:
+            await self._call.write(Frame(data=piece).SerializeToString())
+
+    async def receive(self) -> Head:
+        frame = await self._frame()
+        left = frame.head.size - len(frame.data)
+        while left:
+            left -= len((await self._frame()).data)
+        return frame.head
+
+    async def _frame(self) -> Frame:
+        read = await self._call.read()
+        if read is grpc.aio.EOF:
+            raise ConnectionError("the server has ended the session")
+        return Frame.FromString(read)
+
+
 async def polytempo_client(open_call: Any, pieces: list[bytes], run: Run) -> None:
     call = open_call()
-
-    async def receive() -> Head:
-        frame = Frame.FromString(await call.read())
-        head, left = frame.head, frame.head.size - len(frame.data)
-        while left:
-            left -= len(Frame.FromString(await call.read()).data)
-        return head
-
-    async def send(head: Head, data: list[bytes]) -> None:
-        head.size = sum(map(len, data))
-        await call.write(Frame(head=head, data=data[0] if data else b"").SerializeToString())
-        for piece in data[1:]:
-            await call.write(Frame(data=piece).SerializeToString())
-
-    await send(Head(request=1, hello=Hello()), [])
-    await receive()
-    await send(Head(request=2, ready=Ready()), [])
-    task, number = (await receive()).task.number, 2
+    session = Conversation(call)
+    await session.ask(Head(hello=Hello()))
+    task = (await session.ask(Head(ready=Ready()))).task.number
     async for _ in run.exchanges():
-        number += 1
-        await send(Head(request=number, push=Push(task=task, base=task, samples=1, steps=1, ready=True)), pieces)
-        answer = await receive()
+        answer = await session.ask(Head(push=Push(task=task, base=task, samples=1, steps=1, ready=True)), pieces)
         assert answer.HasField("task"), answer
         task = answer.task.number
     call.cancel()
@@ -213,6 +235,7 @@ def measure_echoes(parameters: int, clients: int, seconds: float) -> tuple[Measu
 def polytempo(parameters: int, clients: int, directory: Path) -> Iterator[tuple[int, int, list[str]]]:
     """A server's port and process number, and its clients' tokens."""
     make_tokens(directory, clients)
+    (directory / OPERATIONS).write_text("[limits]\nrequests_per_second = 1e9\n")
     save_file(model_tensors(parameters), directory / "init.safetensors")
     tokens = [read_token(directory / f"client-{client}.token") for client in range(clients)]
     with process(serve_polytempo, directory) as (port, number):

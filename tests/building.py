@@ -17,6 +17,7 @@ from polytempo.learn.proxies import ProxySets
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.history import History
 from polytempo.sim.simulator import Simulator
+from polytempo.sim.uploads import Uploads
 from polytempo.strategies import Setting, Strategy
 from polytempo.strategies.parts.participation import EVERYONE, Quota
 from polytempo.world.dataset import Dataset
@@ -97,6 +98,7 @@ def simulator(
     engine: str = "eager",
     asking: str | None = None,
     partition: str = "iid",
+    uploads: Uploads | None = None,
 ) -> Simulator:
     """A simulator of a linear model (4 inputs, 3 classes) on 20 samples per client."""
     federation = make_federation(tiny_dataset(20 * clients), partition, clients, seed=0, drifts=drifts)
@@ -120,4 +122,5 @@ def simulator(
         workers=workers,
         history=History(),
         asking=None if asking is None else parse_asking(asking),
+        uploads=uploads,
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,14 +19,17 @@ from torch import Tensor
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send, SetTimer
 from polytempo.core.state import pack
-from polytempo.serve.access import Roster, make_tokens, read_token
+from polytempo.serve.access import ACCESS, Access, Roster, make_tokens, read_token
 from polytempo.serve.client import Client, Task
 from polytempo.serve.events import Event
-from polytempo.serve.host import Host, Request
+from polytempo.serve.host import Host
 from polytempo.serve.messages import Message
 from polytempo.serve.opening import open_service
+from polytempo.serve.operations import Operations
+from polytempo.serve.requests import Request
 from polytempo.serve.server import Server
 from polytempo.serve.settings import ServiceSettings, make_settings
+from polytempo.serve.tls import ServerCertificate
 from polytempo.serve.wire import Assembler, Buffer, entries_of, entry_of, frames, make_body
 from polytempo.serve.wire_pb2 import Frame, Head, Hello, Leave, Pull, Push, Ready
 from polytempo.strategies import Strategy
@@ -100,6 +103,8 @@ class ManualClock:
 class FakeSession:
     """Keeps what the host sends, as a client would have got it."""
 
+    download = ""
+
     def __init__(self, client: int) -> None:
         self.client = client
         self.sent: list[tuple[Head, bytearray]] = []
@@ -136,11 +141,12 @@ class Hosted:
     """A host that does what the test asks, at the time that the test says it is."""
 
     def __init__(self, directory: Path, strategy: str = "fedasync", *, lose_tail: bool = False, **given: Any) -> None:
+        self.operations = given.pop("operations", None) or operations_of(given)
         settings = given.pop("settings", None) or tiny_settings(directory, strategy, **given)
         self.directory, self.settings = directory / "journal", settings
         self.clock = ManualClock()
         self.opened = open_service(self.directory, settings, lose_tail)
-        self.host = Host(self.opened, settings.norm_bound, settings.patience, self.clock)
+        self.host = Host(self.opened, self.operations, Access(directory, Roster()), self.clock)
         self.host.snapshots.writer = AtOnce()
         self.sessions: dict[int, FakeSession] = {}
         self._requests = 0
@@ -238,7 +244,7 @@ class Hosted:
         return to
 
     def after_crash(self, to: Path, **given: Any) -> "Hosted":
-        return Hosted(self.copied(to), settings=self.settings, **given)
+        return Hosted(self.copied(to), settings=self.settings, operations=self.operations, **given)
 
     def close(self) -> None:
         self.host.journal.close()
@@ -298,11 +304,24 @@ def refused(answer: Head, reason: str) -> bool:
 # A server with real connections.
 
 
+Security = Literal["plaintext", "tls", "mtls"]
+
+
 class Running:
     """A server in a thread of its own."""
 
-    def __init__(self, directory: Path, settings: ServiceSettings, seconds: Callable[[], float], port: int) -> None:
-        self.directory, self.settings = directory, settings
+    def __init__(
+        self,
+        directory: Path,
+        settings: ServiceSettings,
+        operations: Operations,
+        seconds: Callable[[], float],
+        port: int,
+        security: Security,
+    ) -> None:
+        self.directory, self.settings, self.operations = directory, settings, operations
+        self._security = security
+        self.certificate = None if security == "plaintext" else ServerCertificate(directory, security == "mtls")
         self._seconds = seconds
         self._started = threading.Event()
         self._error: BaseException | None = None
@@ -318,11 +337,12 @@ class Running:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
             opened = open_service(self.directory / "journal", self.settings)
             self.server = Server(
-                lambda flush: Host(opened, self.settings.norm_bound, self.settings.patience, self._seconds, flush),
-                Roster.read(self.directory / "clients.json"),
+                lambda flush: Host(opened, self.operations, Access(self.directory), self._seconds, flush),
+                self._security == "mtls",
             )
             self.host = self.server.host
-            self.port = self.server.listen(f"127.0.0.1:{self.port}", None)
+            credentials = None if self.certificate is None else self.certificate.credentials()
+            self.port = self.server.listen(f"127.0.0.1:{self.port}", credentials)
             self._started.set()
             await self.server.serve(self._stop)
         except BaseException as error:
@@ -332,13 +352,28 @@ class Running:
     def token(self, client: int) -> str:
         return read_token(self.directory / f"client-{client}.token")
 
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
     def client(self, number: int, keep: Path | None = None) -> Client:
-        return Client(f"127.0.0.1:{self.port}", self.token(number), insecure=True, keep=keep)
+        return self.client_with(self.token(number), keep=keep)
+
+    def client_with(self, token: str, **given: Any) -> Client:
+        if self._security == "plaintext":
+            return Client(self.address, token, insecure=True, **given)
+        return Client(self.address, token, self.directory / "ca.pem", **given)
 
     def stop(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+
+
+def operations_of(given: dict[str, Any]) -> Operations:
+    """How the service is run, out of what was given for it; the rest is about the method."""
+    names = [name for name in given if name in Operations.model_fields]
+    return Operations.model_validate({name: given.pop(name) for name in names})
 
 
 def tiny_settings(directory: Path, strategy: str = "fedasync", **given: Any) -> ServiceSettings:
@@ -360,15 +395,26 @@ def running(
     clients: int = 3,
     seconds: Callable[[], float] = time.monotonic,
     port: int = 0,
+    security: Security = "plaintext",
     **given: Any,
 ) -> Iterator[Running]:
-    if not (directory / "clients.json").exists():
+    """The directory has to hold certificates where the security needs them."""
+    if not (directory / ACCESS).exists():
         make_tokens(directory, clients)
-    server = Running(directory, tiny_settings(directory, strategy, **given), seconds, port)
+    operations = operations_of(given)
+    server = Running(directory, tiny_settings(directory, strategy, **given), operations, seconds, port, security)
     try:
         yield server
     finally:
         server.stop()
+
+
+def until(true: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for something that another thread does."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it has not happened in time"
+        time.sleep(0.005)
 
 
 def nudge(task: Task, by: float = 0.1) -> dict[str, np.ndarray]:

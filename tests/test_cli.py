@@ -54,6 +54,7 @@ FIGURES = [
     "merges",
     "purity",
     "ari",
+    "epsilon",
     "digest",
 ]
 

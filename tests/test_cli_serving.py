@@ -99,7 +99,6 @@ def test_a_port_that_is_taken_is_an_error_and_the_journal_is_let_go(polytempo: C
         (["fedasync", "--set", "mixin=0.3"], "Did you mean 'mixing'?"),
         (["fedasync", "--set", "mixing=7"], "mixing"),
         (["fedasync", "--lr", "quick"], "Learning rate 'quick'"),
-        (["fedasync", "--norm-bound", "-1"], "norm_bound"),
         (["fedasync", "--model", "mpl"], "Did you mean 'mlp'?"),
         (["fedasync", "--listen", "localhost"], "'localhost' is no address. Expected HOST:PORT"),
         (["fedasync", "--listen", "localhost:70000"], "Expected HOST:PORT"),

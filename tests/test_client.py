@@ -78,7 +78,7 @@ def test_a_refused_update_says_why_and_the_client_goes_on(tmp_path: Path) -> Non
 
         client.run(train, updates=2)
         assert len(calls) == 3
-        assert server.host.refusals["push"] == 1
+        assert server.host.meters.refusals["push"] == 1
 
 
 def test_a_client_whose_updates_are_always_refused_ends_with_the_reason(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_wrong_token_is_an_error_and_not_tried_for_ever(tmp_path: Path) -> Non
         with pytest.raises(UserError, match="no client has this token"):
             client.wait_for_welcome(30)
         assert server.host.service.members == {}
-        assert server.host.refusals["token"] == 1
+        assert server.host.meters.refusals["token"] == 1
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_without_a_ca_there_is_no_client() -> None:
 
 
 def test_a_session_that_nobody_reads_is_ended_and_holds_no_more_messages() -> None:
-    session = GrpcSession(0, deque())
+    session = GrpcSession(0, "", deque())
     for _ in range(WAITING_MESSAGES + 5):
         session.send(messages.accepted())
     assert session.outbox[0] is None

@@ -117,12 +117,12 @@ class Told:
         self._flight = flight
         self._record(update, flight, staleness)
 
-    def updated(self, update: Update, now: float) -> Orders:
+    def receive(self, update: Update, now: float) -> Orders:
         flight = self._flight
         assert flight is not None
         happened = Happened("updated", update.client, now, update.steps, flight.generation, tuple(flight.sends))
         self.script.append(happened)
-        return self._strategy.updated(update, now)
+        return self._strategy.receive(update, now)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Train
 from polytempo.core.state import digest
-from polytempo.serve.host import Request
+from polytempo.serve.requests import Request
 from polytempo.serve.wire import entries_of, make_body
 from polytempo.serve.wire_pb2 import Head, Hello, Pull, Push, Ready
 from polytempo.strategies import Strategy
@@ -287,7 +287,7 @@ def test_an_update_that_breaks_the_strategy_is_refused_and_nothing_of_it_stays(t
         before = served.digest()
         assert refused(served.push(0, answers={"break": 1}), "ZeroDivisionError")
         assert served.digest() == before
-        assert served.host.refusals["push"] == 1
+        assert served.host.meters.refusals["push"] == 1
         served.reconnect(1)
         assert served.push(1).WhichOneof("kind") == "task"
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
@@ -413,7 +413,7 @@ def test_a_bad_update_is_refused_with_a_reason_and_changes_nothing(case: str, tm
         assert refused(served.ask(0, *make(served)), reason)
         assert served.digest() == before
         assert served.host.journal.last == written
-        assert served.host.refusals["push"] == 1
+        assert served.host.meters.refusals["push"] == 1
         assert served.push(0).WhichOneof("kind") == "task"
 
 
@@ -451,7 +451,7 @@ def test_whoever_has_not_said_hello_is_refused(head: Head, tmp_path: Path) -> No
         served.sessions[7] = FakeSession(7)
         assert refused(served.ask(7, head), "say hello first")
         assert served.digest() == before
-        assert sum(served.host.refusals.values()) == 2
+        assert sum(served.host.meters.refusals.values()) == 2
 
 
 def test_whoever_has_left_is_refused_until_it_says_hello(tmp_path: Path) -> None:
@@ -512,5 +512,5 @@ def test_requests_of_many_threads_are_all_answered(tmp_path: Path) -> None:
         assert all(answered.acquire(timeout=30) for _ in sessions)
         served.host.stop()
         assert served.host.error is None
-        assert all(session.kinds() == ["welcome"] for session in sessions)
+        assert all(session.kinds() == ["welcome", "refusal"] for session in sessions)  # the last: come again
         assert len(served.host.service.members) == 20

@@ -487,7 +487,7 @@ def test_other_settings_are_not_continued(tmp_path: Path) -> None:
         open_service(served.directory, tiny_settings(tmp_path, "fedbuff"))
     with pytest.raises(UserError, match="seed is 0 there, 1 here"):
         open_service(served.directory, tiny_settings(tmp_path, seed=1))
-    assert restarted(tmp_path, tiny_settings(tmp_path, norm_bound=3.0, patience=1.0))
+    assert restarted(tmp_path, tiny_settings(tmp_path))
 
 
 def as_another_version(monkeypatch: pytest.MonkeyPatch) -> None:

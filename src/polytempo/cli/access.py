@@ -1,13 +1,28 @@
-"""``polytempo certs`` and ``polytempo tokens``: who may talk to the server, and how clients know it."""
+"""``polytempo certs``, ``tokens``, ``codes``, ``enrol``, ``release``: who may talk to the server, and how clients know
+it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access import ROSTER, make_tokens, revoke_token
-from polytempo.serve.certs import make_certs
+from polytempo.serve.access import (
+    ACCESS,
+    CODE_HOURS,
+    make_code,
+    make_operator,
+    make_tokens,
+    revoke_client,
+    revoke_operator,
+)
+from polytempo.serve.access import release as release_client
+from polytempo.serve.addresses import checked_address
+from polytempo.serve.certs import make_certs, make_client_certificate
+from polytempo.serve.enrolment import enrol_client
+
+Directory = Annotated[Path, typer.Argument(help="the service's directory")]
+Days = Annotated[float | None, typer.Option(help="how long the token is valid (default: for ever)")]
 
 
 def certs(
@@ -15,9 +30,20 @@ def certs(
     host: Annotated[
         list[str], typer.Option(help="a name or IP address by which clients reach the server; may be repeated")
     ] = [],  # noqa: B006
-    days: Annotated[int, typer.Option(help="how long the server's certificate is valid")] = 365,
+    client: Annotated[
+        list[int], typer.Option(help="make this client's certificate instead, for --mtls; may be repeated", min=0)
+    ] = [],  # noqa: B006
+    days: Annotated[int, typer.Option(help="how long the certificate is valid")] = 365,
 ) -> None:
-    """Make a development CA, if the directory has none, and a server certificate signed by it."""
+    """Make a development CA, if the directory has none, and a server certificate signed by it; or clients'."""
+    if client and host:
+        raise UserError("Give either --host, for the server's certificate, or --client, for clients'.")
+    if client:
+        for number in client:
+            make_client_certificate(directory, number, days)
+            print(f"wrote {directory / f'client-{number}.pem'} and {directory / f'client-{number}.key'}")
+        print("Next: give each client ca.pem and its own pair, over a channel you trust, and no other file.")
+        return
     has_ca = (directory / "ca.pem").exists()
     make_certs(directory, host, days)
     if not has_ca:
@@ -27,29 +53,80 @@ def certs(
 
 
 def tokens(
-    directory: Annotated[Path, typer.Argument(help="the server's directory for clients.json and the new tokens")],
+    directory: Annotated[Path, typer.Argument(help="the server's directory for access.json and the new tokens")],
     clients: Annotated[
         int | None, typer.Option(help="make tokens for clients 0 to N - 1, where they have none", metavar="N")
     ] = None,
+    operator: Annotated[str | None, typer.Option(help="make a token for this operator", metavar="NAME")] = None,
+    role: Annotated[Literal["admin", "viewer"], typer.Option(help="of the operator: may act, or look only")] = "viewer",
     revoke: Annotated[int | None, typer.Option(help="make this client's token invalid", metavar="CLIENT")] = None,
+    revoke_operator_: Annotated[
+        str | None, typer.Option("--revoke-operator", help="make this operator's token invalid", metavar="NAME")
+    ] = None,
+    days: Days = None,
 ) -> None:
-    """Make the clients' tokens, or revoke one."""
-    if clients is not None and revoke is None:
-        _make(directory, clients)
-    elif revoke is not None and clients is None:
-        revoke_token(directory, revoke)
-        print(f"removed client {revoke} from {directory / ROSTER}")
-        print(f"Next: restart the server. `polytempo tokens {directory} --clients N` gives the client a new token.")
-    else:
-        raise UserError("Give either --clients N, to make tokens, or --revoke CLIENT, to make one invalid.")
+    """Make tokens of clients or operators, or revoke one: a server that runs takes it at once."""
+    if sum(given is not None for given in (clients, operator, revoke, revoke_operator_)) != 1:
+        raise UserError(
+            "Give one of --clients N or --operator NAME, to make tokens, --revoke CLIENT or --revoke-operator NAME, "
+            "to make one invalid."
+        )
+    if clients is not None:
+        _make(directory, clients, days)
+    elif operator is not None:
+        print(f"wrote {make_operator(directory, operator, role, days)}: a token to log in as {role}")
+    elif revoke is not None:
+        revoke_client(directory, revoke)
+        print(f"removed client {revoke} from {directory / ACCESS}; a server that runs has ended its session")
+        print(f"Next: `polytempo codes {directory} {revoke}` lets the client enrol anew.")
+    elif revoke_operator_ is not None:
+        revoke_operator(directory, revoke_operator_)
+        print(f"removed operator {revoke_operator_} from {directory / ACCESS}")
 
 
-def _make(directory: Path, clients: int) -> None:
-    made = make_tokens(directory, clients)
+def codes(
+    directory: Directory,
+    clients: Annotated[list[int], typer.Argument(help="numbers of clients", min=0)],
+    hours: Annotated[float, typer.Option(help="how long the code is valid")] = CODE_HOURS,
+    days: Days = None,
+) -> None:
+    """Make one-time codes with which clients get their tokens: `polytempo enrol`."""
+    for client in clients:
+        print(f"client {client}: {make_code(directory, client, hours, days)}")
+    print(
+        f"Next: give each client its code and ca.pem. It runs `polytempo enrol HOST:PORT --code CODE --ca ca.pem` "
+        f"within {hours:g} h; the code works once."
+    )
+
+
+def enrol(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="where the server listens")],
+    code: Annotated[str, typer.Option(help="the one-time code", prompt=True, hide_input=True)],
+    ca: Annotated[Path | None, typer.Option(help="the file with the certificate of the server's CA")] = None,
+    cert: Annotated[Path | None, typer.Option(help="this client's certificate, where the server asks for it")] = None,
+    key: Annotated[Path | None, typer.Option(help="the certificate's key")] = None,
+    out: Annotated[Path, typer.Option(help="where the token goes")] = Path("client.token"),
+    insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
+) -> None:
+    """Turn a one-time code into this client's token."""
+    done = enrol_client(checked_address(address), code, out, ca, cert, key, insecure=insecure)
+    until = "" if done.expires is None else f", valid until {done.expires:%Y-%m-%d %H:%M} UTC"
+    print(f"this is client {done.client}; wrote {out}{until}")
+    print(f"Next: `polytempo join {address} --token {out}`, with the same --ca and your data.")
+
+
+def release(directory: Directory, client: Annotated[int, typer.Argument(help="number of the client", min=0)]) -> None:
+    """Let a client out of quarantine: a server that runs hears it again at once."""
+    release_client(directory, client)
+    print(f"client {client} is heard again")
+
+
+def _make(directory: Path, clients: int, days: float | None) -> None:
+    made = make_tokens(directory, clients, days)
     if not made:
-        print(f"nothing to do: each of the {clients} clients has a token in {directory / ROSTER}")
+        print(f"nothing to do: each of the {clients} clients has a token in {directory / ACCESS}")
         return
-    print(f"wrote {directory / ROSTER}: hashes only, for the server")
+    print(f"wrote {directory / ACCESS}: hashes only, for the server")
     for path in made:
         print(f"wrote {path}")
     print("Next: give each client ca.pem and its own token file, over a channel you trust, and no other file.")

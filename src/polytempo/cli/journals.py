@@ -23,10 +23,13 @@ from polytempo.strategies.served import served_models
 
 def status(
     directory: Annotated[Path, typer.Option("--dir", help="the service's directory")] = Path("federation"),
+    check: Annotated[bool, typer.Option("--check", help="print nothing; exit with 1 if it is not running")] = False,
     as_json: Json = False,
 ) -> None:
     """Show how a service is doing: clients, versions, staleness, branches, updates per second."""
     said = read_status(directory / JOURNAL)
+    if check:
+        raise typer.Exit(0 if said["running"] else 1)
     if as_json:
         print(json.dumps(said))
         return
@@ -49,6 +52,8 @@ def status(
     table = Table(*titles, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     for row in said["clients"]:
         doing = row["doing"] if row["connected"] or row["doing"] == "away" else f"{row['doing']}, offline"
+        if row["quarantined"] is not None:
+            doing = "quarantined"
         last = "" if row["last_update"] is None else _from_now(row["last_update"] - said["uptime"])
         version, staleness = ("" if row[name] is None else row[name] for name in ("version", "staleness"))
         cells = [row["client"], doing, row["updates"], version, staleness, last, f"{row['idle_share']:.0%}"]
@@ -58,6 +63,9 @@ def status(
             cells += [row["arrival_group"], _from_now(row["expected"] - said["uptime"])]
         table.add_row(*map(str, cells))
     console.print(table)
+    for row in said["clients"]:
+        if row["quarantined"] is not None:
+            console.print(f"client {row['client']} is in quarantine: {row['quarantined']}", markup=False)
 
 
 def _from_now(seconds: float) -> str:

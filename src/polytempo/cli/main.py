@@ -16,7 +16,8 @@ from rich.console import Console
 
 from polytempo.api import simulate_experiment
 from polytempo.bench import benches, part_of, quick_form, run_bench
-from polytempo.cli.access import certs, tokens
+from polytempo.cli.access import certs, codes, enrol, release, tokens
+from polytempo.cli.backups import backup, restore
 from polytempo.cli.comparing import comparison, find_runs
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing
@@ -174,7 +175,7 @@ def bench(
     Console().print(f"Written to {out / chosen.name}", soft_wrap=True)
 
 
-for command in (serve, join, status, replay, certs, tokens):
+for command in (serve, join, status, replay, certs, tokens, codes, enrol, release, backup, restore):
     app.command()(command)
 
 

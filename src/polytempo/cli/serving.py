@@ -1,6 +1,5 @@
 """``polytempo serve`` and ``polytempo join``: a strategy on the wall clock, and a client of it."""
 
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,10 +11,11 @@ import typer
 
 from polytempo.cli.options import Set, parse_assignments, with_options
 from polytempo.core.errors import UserError
+from polytempo.serve.addresses import checked_address
 from polytempo.serve.join import join as join_service
 from polytempo.serve.logs import log_to
 from polytempo.serve.own_data import JoinSettings, make_join_settings
-from polytempo.serve.running import Listening, run_service
+from polytempo.serve.running import Doors, Listening, run_service
 from polytempo.serve.settings import ServiceSettings, make_settings
 
 LogLevel = Annotated[
@@ -32,6 +32,12 @@ def serve(
     ] = Path("federation"),
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="where clients reach it")] = "127.0.0.1:7733",
     insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
+    mtls: Annotated[
+        bool, typer.Option("--mtls", help="clients have to show certificates of their own (polytempo certs --client)")
+    ] = False,
+    admin: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="where operators reach its page and metrics (default: not)")
+    ] = None,
     lose_tail: Annotated[
         bool, typer.Option("--lose-tail", help="go on although events that cannot be replayed are lost")
     ] = False,
@@ -40,20 +46,21 @@ def serve(
     settings: dict[str, Any],
 ) -> None:
     """Serve one strategy until Ctrl-C or SIGTERM; started again on the same directory, it goes on."""
-    log_to(level=log_level)
     service = make_settings(strategy=strategy, parameters=parse_assignments(set_), **settings)
 
     def on_listening(at: Listening) -> None:
         how = "TLS" if at.secure else "plaintext"
         since = f"goes on from event {at.event:,}" if at.event else "begins anew"
         print(f"{strategy} on {at.address} ({how}), {at.parameters:,} parameters: {since}", flush=True)
+        if at.admin is not None:
+            print(f"operators: {'https' if at.secure else 'http'}://{at.admin}/", flush=True)
 
     run_service(
         directory,
         service,
-        _checked(listen),
-        insecure=insecure,
+        Doors(checked_address(listen), insecure, mtls, None if admin is None else checked_address(admin)),
         lose_tail=lose_tail,
+        log_level=log_level,
         on_listening=on_listening,
     )
 
@@ -63,11 +70,15 @@ def join(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="where the server listens")],
     token: Annotated[Path, typer.Option(help="the file with this client's token")],
     ca: Annotated[Path | None, typer.Option(help="the file with the certificate of the server's CA")] = None,
+    cert: Annotated[Path | None, typer.Option(help="this client's certificate, where the server asks for it")] = None,
+    key: Annotated[Path | None, typer.Option(help="the certificate's key")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
     updates: Annotated[int | None, typer.Option(min=1, help="leave after so many updates (default: never)")] = None,
     keep: Annotated[
         Path | None, typer.Option(help="keep the open task in this file, and go on with it when started again")
     ] = None,
+    upload: Annotated[str, typer.Option(help="how updates are encoded: fp16 or topk:SHARE (default: float32)")] = "",
+    download: Annotated[str, typer.Option(help="how models are, beside --upload: fp16 (default: float32)")] = "",
     log_level: LogLevel = "info",
     *,
     settings: dict[str, Any],
@@ -78,21 +89,18 @@ def join(
     log_to(level=log_level)
     with _stopped_by_signals():
         join_service(
-            _checked(address),
+            checked_address(address),
             token,
             ca,
+            certificate=cert,
+            key=key,
             insecure=insecure,
             settings=make_join_settings(**settings),
             updates=updates,
             keep=keep,
+            upload=upload,
+            download=download,
         )
-
-
-def _checked(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    if not re.fullmatch(r"\[[0-9a-fA-F:.%\w]+\]|[\w.-]+", host) or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"{address!r} is no address. Expected HOST:PORT, for example 127.0.0.1:7733 or [::1]:7733.")
-    return address
 
 
 @contextmanager

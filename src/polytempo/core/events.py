@@ -22,8 +22,19 @@ class Update:
     chosen: int | None = None
     """Which candidate the client started from, where the order offered some."""
     answers: dict[str, Any] = field(default_factory=dict)
+    own: Tensor | None = None
+    """What the client itself handed in, where ``weights`` are a robust mix with what others did."""
 
     @property
     def delta(self) -> Tensor:
         """``w(after) - w(start)``"""
         return self.weights - self.start
+
+    @property
+    def own_weights(self) -> Tensor:
+        """What the client itself handed in: for methods that compare clients."""
+        return self.weights if self.own is None else self.own
+
+    @property
+    def own_delta(self) -> Tensor:
+        return self.own_weights - self.start

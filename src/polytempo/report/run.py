@@ -117,6 +117,7 @@ class Run:
     merges = _Figure[int]()
     purity = _Figure[float | None]()
     ari = _Figure[float | None]()
+    epsilon = _Figure[float | None]()
     exchanges = _Figure[int]()
     accuracy_before = _Figure[float | None]()
     accuracy_after = _Figure[float | None]()

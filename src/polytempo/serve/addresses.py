@@ -1,6 +1,7 @@
-"""Where a server may be reached without TLS."""
+"""Where a server is reached, and where it may be without TLS."""
 
 import ipaddress
+import re
 
 from polytempo.core.errors import UserError
 
@@ -14,3 +15,11 @@ def check_loopback(address: str) -> None:
         loopback = False
     if not loopback:
         raise UserError(f"Without TLS only loopback is allowed (127.0.0.1, ::1, localhost), not {address}.")
+
+
+def checked_address(address: str) -> str:
+    """The same, if it is HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if not re.fullmatch(r"\[[0-9a-fA-F:.%\w]+\]|[\w.-]+", host) or not port.isdecimal() or int(port) > 65535:
+        raise UserError(f"{address!r} is no address. Expected HOST:PORT, for example 127.0.0.1:7733 or [::1]:7733.")
+    return address

@@ -1,5 +1,5 @@
-"""TLS for a federation without a certificate authority of its own: a development CA, a server certificate signed by
-it, and the gRPC credentials made from them. Clients trust ``ca.pem`` and nothing else."""
+"""Certificates for a federation without an authority of its own: a development CA, and certificates signed by it for
+the server and, where clients show one too, for each client. Clients trust ``ca.pem`` and nothing else."""
 
 import ipaddress
 import re
@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import grpc
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
+from polytempo.serve.access import client_name
+from polytempo.serve.tls import certificates, check_not_expired, private_key, read_pem
 
 CA_DAYS = 3650
 ALWAYS_NAMED = ("localhost", "127.0.0.1")
@@ -28,44 +27,30 @@ def make_certs(directory: Path, hosts: Sequence[str], days: int = 365) -> None:
     """Write a server certificate for ``hosts`` (DNS names and IP addresses; localhost and 127.0.0.1 are always in it)
     that is valid for ``days``: ``server.pem`` and ``server.key``. A CA in the directory (``ca.pem``, ``ca.key``) signs
     it; if there is none, one is made first."""
-    if not 1 <= days <= CA_DAYS:
-        raise UserError(f"A certificate for {days} days is not possible: give 1 to {CA_DAYS} days.")
+    _check_days(days)
     names = list(dict.fromkeys(_general_name(host) for host in [*hosts, *ALWAYS_NAMED]))
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         ca, ca_key = _read_ca(directory) or _make_ca(directory)
-        _make_server_certificate(directory, names, days, ca, ca_key)
-    except OSError as error:
-        raise UserError(
-            f"Cannot write certificates to {directory}: {error.strerror}. Choose another directory."
-        ) from None
-
-
-def server_credentials(directory: Path) -> grpc.ServerCredentials:
-    """What a gRPC server shows its clients: ``server.pem`` and ``server.key`` of the directory, checked here because
-    gRPC itself says nothing about a garbled, expired or mismatched pair and just fails every handshake."""
-    certificate_pem, key_pem = _read(directory / "server.pem"), _read(directory / "server.key")
-    certificate = _certificates(directory / "server.pem", certificate_pem)[0]
-    key = _private_key(directory / "server.key", key_pem)
-    if key.public_key() != certificate.public_key():
-        raise UserError(
-            f"server.key and server.pem in {directory} do not belong together. "
-            f"Run `polytempo certs {directory}` again with the server's --host names."
+        _make_certificate(
+            directory, "server", "Polytempo server", names, ExtendedKeyUsageOID.SERVER_AUTH, days, ca, ca_key
         )
-    _check_not_expired(
-        directory / "server.pem",
-        certificate,
-        f"Run `polytempo certs {directory}` again with the server's --host names.",
-    )
-    return grpc.ssl_server_credentials([(key_pem, certificate_pem)])
+    except OSError as error:
+        raise _unwritable(directory, error) from None
 
 
-def client_credentials(ca: Path) -> grpc.ChannelCredentials:
-    """What a client checks the server with: it trusts servers whose certificate this CA has signed, no others."""
-    pem = _read(ca)
-    for certificate in _certificates(ca, pem):
-        _check_not_expired(ca, certificate, "Ask whoever runs the server for its new ca.pem.")
-    return grpc.ssl_channel_credentials(root_certificates=pem)
+def make_client_certificate(directory: Path, client: int, days: int = 365) -> None:
+    """Write a certificate for one client, signed by the directory's CA: ``client-N.pem`` and ``client-N.key``. A server
+    with ``--mtls`` talks to nobody without one."""
+    _check_days(days)
+    try:
+        signer = _read_ca(directory)
+        if signer is None:
+            raise UserError(f"There is no CA in {directory}. `polytempo certs {directory}` makes one.")
+        name = client_name(client)
+        _make_certificate(directory, name, name, [x509.DNSName(name)], ExtendedKeyUsageOID.CLIENT_AUTH, days, *signer)
+    except OSError as error:
+        raise _unwritable(directory, error) from None
 
 
 def _general_name(host: str) -> x509.GeneralName:
@@ -93,11 +78,11 @@ def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivate
     if not certificate_file.exists() or not key_file.exists():
         there, missing = ("ca.key", "ca.pem") if key_file.exists() else ("ca.pem", "ca.key")
         raise UserError(f"{directory} has {there} but no {missing}, and a CA needs both. {advice}")
-    certificate = _certificates(certificate_file, _read(certificate_file))[0]
-    key = _private_key(key_file, _read(key_file))
+    certificate = certificates(certificate_file, read_pem(certificate_file))[0]
+    key = private_key(key_file, read_pem(key_file))
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise UserError(f"ca.key and ca.pem in {directory} do not belong together. {advice}")
-    _check_not_expired(certificate_file, certificate, advice)
+    check_not_expired(certificate_file, certificate, advice)
     return certificate, key
 
 
@@ -114,9 +99,12 @@ def _make_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivate
     return certificate, key
 
 
-def _make_server_certificate(
+def _make_certificate(
     directory: Path,
+    file: str,
+    common_name: str,
     names: Sequence[x509.GeneralName],
+    usage: x509.ObjectIdentifier,
     days: int,
     ca: x509.Certificate,
     ca_key: ec.EllipticCurvePrivateKey,
@@ -124,15 +112,15 @@ def _make_server_certificate(
     key = ec.generate_private_key(ec.SECP256R1())
     end = min(_now() + timedelta(days=days), ca.not_valid_after_utc)
     certificate = (
-        _builder(_name("Polytempo server"), ca.subject, key.public_key(), end)
+        _builder(_name(common_name), ca.subject, key.public_key(), end)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    _write_pair(directory, "server", certificate, key)
+    _write_pair(directory, file, certificate, key)
 
 
 def _builder(
@@ -176,34 +164,13 @@ def _write_pair(directory: Path, name: str, certificate: x509.Certificate, key: 
     write_bytes(directory / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"There is no {path}. `polytempo certs` makes certificates and keys.") from None
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
+def _check_days(days: int) -> None:
+    if not 1 <= days <= CA_DAYS:
+        raise UserError(f"A certificate for {days} days is not possible: give 1 to {CA_DAYS} days.")
 
 
-def _certificates(path: Path, pem: bytes) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(pem)
-    except ValueError:
-        raise UserError(f"{path} holds no certificate in PEM format. `polytempo certs` makes one.") from None
-
-
-def _private_key(path: Path, pem: bytes) -> PrivateKeyTypes:
-    try:
-        return serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise UserError(
-            f"{path} holds no private key in PEM format without a password. `polytempo certs` makes one."
-        ) from None
-
-
-def _check_not_expired(path: Path, certificate: x509.Certificate, advice: str) -> None:
-    if certificate.not_valid_after_utc < _now():
-        raise UserError(f"The certificate in {path} expired on {certificate.not_valid_after_utc:%Y-%m-%d}. {advice}")
+def _unwritable(directory: Path, error: OSError) -> UserError:
+    return UserError(f"Cannot write certificates to {directory}: {error.strerror}. Choose another directory.")
 
 
 def _now() -> datetime:

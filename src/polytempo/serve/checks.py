@@ -3,12 +3,15 @@ its numbers numbers, did it stay within bounds. What does not pass is refused wi
 
 import math
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from polytempo.core.encodings import Arrays, EncodingError, added, parse_encoding
+from polytempo.core.errors import UserError
 from polytempo.core.state import unpack
 from polytempo.core.vectors import Schema
 from polytempo.serve.events import Handed
@@ -19,6 +22,9 @@ from polytempo.serve.wire_pb2 import Push
 LARGEST_COUNT = 2**40
 LARGEST_NORM = 1e19
 """The squares of a longer vector may sum to more than a float32 holds."""
+LONGEST_REASON = 500
+LONGEST_NAME = 40
+"""Of an encoding."""
 ANSWER_BYTES = 64 << 20
 ANSWER_TENSORS = 1024
 DEEPEST_ANSWER = 32
@@ -26,7 +32,11 @@ DEEPEST_ANSWER = 32
 
 
 class Refused(Exception):  # noqa: N818
-    """An update that is not taken. The text says why, to the client."""
+    """An update that is not taken. The text says why, to the client. It may quote what the client sent, and is read by
+    operators too: it stays short, and holds nothing that a terminal would obey."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("".join(sign if sign.isprintable() else "?" for sign in reason[:LONGEST_REASON]))
 
 
 def largest_message(schema: Schema) -> int:
@@ -34,9 +44,11 @@ def largest_message(schema: Schema) -> int:
     return 4 * schema.size + 256 * (len(schema.names) + 1) + sum(map(len, schema.names)) + ANSWER_BYTES
 
 
-def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, norm_bound: float) -> Handed:
+def check_push(
+    push: Push, body: bytearray, flight: Flight, schema: Schema, norm_bound: float, encodings: Collection[str] = ()
+) -> Handed:
     """What the client hands in, or Refused. ``norm_bound``: how far an update may lead, ``||w - w_start||``, as a
-    multiple of ``max(||w_start||, 1)``."""
+    multiple of ``max(||w_start||, 1)``. ``encodings``: kinds that are allowed."""
     chosen = push.chosen if push.HasField("chosen") else None
     offered = flight.order.candidates
     if chosen is not None and (offered is None or chosen >= len(offered.models)):
@@ -52,13 +64,19 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, norm
     if push.steps > most:
         raise Refused(f"the update says that it did {push.steps} steps; the task has {most}")
     start = base[0]
-    weights, tensors = _weights(body, flight, schema, start)
+    trained = schema.trained(flight.order.mask, flight.order.trainable)
+    if push.encoding:
+        weights, found = _decoded(push.encoding, body, start, trained, encodings)
+    else:
+        weights, found = _weights(body, start, trained, schema)
+    tensors = _answer_tensors(found)
     _check_numbers(weights, start, norm_bound)
     answers = _answers(push.answers, tensors)
     for name in _asked(flight):
         if name not in answers:
             raise Refused(f"the answer to {name!r} is missing: push it with answers={{{name!r}: ...}}")
-    return Handed(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready)
+    accuracy, loss = _scores(push)
+    return Handed(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready, accuracy, loss)
 
 
 def _asked(flight: Flight) -> tuple[str, ...]:
@@ -68,17 +86,25 @@ def _asked(flight: Flight) -> tuple[str, ...]:
     return (*about_candidates, *flight.order.questions)
 
 
-def _weights(body: bytearray, flight: Flight, schema: Schema, start: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The flat vector, and the tensors of answers."""
-    trained = schema.trained(flight.order.mask, flight.order.trainable)
+def _scores(push: Push) -> tuple[float | None, float | None]:
+    """What the client says of the model that it received."""
+    accuracy = push.accuracy if push.HasField("accuracy") else None
+    loss = push.loss if push.HasField("loss") else None
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        raise Refused(f"the update says that its accuracy is {accuracy}; expected 0 to 1")
+    if loss is not None and not math.isfinite(loss):
+        raise Refused(f"the update says that its loss is {loss}; expected a number")
+    return accuracy, loss
+
+
+def _weights(body: bytearray, start: Tensor, trained: Tensor | None, schema: Schema) -> tuple[Tensor, Arrays]:
+    """The flat vector, and what else the body holds. Entries that are not trained stay at the start."""
     data = as_written(body, entries_of(schema))
+    found: Arrays = {}
     if data is not None:
-        weights, found = floats(data), {}
+        weights = floats(data)
     else:
-        try:
-            found = read_body(body)
-        except WireError as error:
-            raise Refused(str(error)) from None
+        found = _read(body)
         weights = start.clone()
         for name, shape in zip(schema.names, schema.shapes, strict=True):
             span = schema.spans[name]
@@ -87,8 +113,35 @@ def _weights(body: bytearray, flight: Flight, schema: Schema, start: Tensor) -> 
                 weights[span] = _fitting(name, array, shape)
             elif trained is None or trained[span].any():
                 raise Refused(f"tensor {name!r} is missing")
-    if trained is not None:
-        weights = torch.where(trained, weights, start)
+    return weights if trained is None else torch.where(trained, weights, start), found
+
+
+def _decoded(
+    name: str, body: bytearray, start: Tensor, trained: Tensor | None, allowed: Collection[str]
+) -> tuple[Tensor, Arrays]:
+    """The start with the encoded difference, and what else the body holds."""
+    if name.partition(":")[0] not in allowed or len(name) > LONGEST_NAME:
+        kinds = ", ".join(allowed) or "float32"
+        raise Refused(f"updates encoded as {name[:LONGEST_NAME]!r} are not taken here; expected {kinds}")
+    found = _read(body)
+    entries = start.numel() if trained is None else int(trained.sum())
+    try:
+        encoding = parse_encoding(name)
+        difference = encoding.decode({part: found.pop(part) for part in encoding.parts if part in found}, entries)
+    except (UserError, EncodingError) as error:
+        raise Refused(f"the update cannot be decoded: {error}") from None
+    return added(start, difference, trained), found
+
+
+def _read(body: bytearray) -> Arrays:
+    try:
+        return read_body(body)
+    except WireError as error:
+        raise Refused(str(error)) from None
+
+
+def _answer_tensors(found: Arrays) -> list[Tensor]:
+    """The tensors of answers; the body may hold nothing else."""
     tensors = [found.pop(f"answer/{i}") for i in range(len(found)) if f"answer/{i}" in found]
     if found:
         raise Refused(f"tensor {next(iter(found))!r} is none of the model's")
@@ -97,7 +150,7 @@ def _weights(body: bytearray, flight: Flight, schema: Schema, start: Tensor) -> 
     for array in tensors:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise Refused("an answer holds NaN or Inf")
-    return weights, [torch.from_numpy(array) for array in tensors]
+    return [torch.from_numpy(array) for array in tensors]
 
 
 def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Tensor:

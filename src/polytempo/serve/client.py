@@ -2,102 +2,37 @@
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
+from polytempo.core.encodings import parse_encodings
 from polytempo.core.errors import UserError
-from polytempo.core.orders import Work
 from polytempo.core.state import pack
 from polytempo.core.vectors import Schema
 from polytempo.serve import wire_pb2 as pb
 from polytempo.serve.access import read_token
 from polytempo.serve.addresses import check_loopback
-from polytempo.serve.certs import client_credentials
 from polytempo.serve.connection import Connection, RefusedError
 from polytempo.serve.kept_task import KeptTask, check_place, forget, read_kept, write_kept
 from polytempo.serve.logs import log
-from polytempo.serve.wire import WireError, as_written, entries_of, entry_of, floats, make_body, read_body
+from polytempo.serve.tasks import Model, Place, Task, Tensors, model_of, task_of
+from polytempo.serve.tls import client_credentials
+from polytempo.serve.uploads import Uploads
+from polytempo.serve.wire import WireError, entry_of, make_body
+
+__all__ = ["Client", "Model", "Place", "Task", "Tensors"]
 
 REFUSALS_IN_A_ROW = 5
-
-Tensors = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model as the server sent it."""
-
-    tensors: dict[str, np.ndarray]
-    version: int
-    number: int
-    """Of the order that brought it; 0 if it is not one to train from."""
-    rebase: bool = False
-    """Of a refresh: go on from this model plus your own progress."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which branch a client belongs to, and how far that is."""
-
-    branch: int
-    """Clients with the same number share a model."""
-    version: int
-    """Of the model that the client would be served now; -1 if the method does not number them."""
-    members: int
-    """Clients that are there and share it, this one among them."""
-
-
-@dataclass
-class Task:
-    """Train from ``tensors`` and push the result. While you train, ask for ``refreshes`` and look at ``reported`` and
-    ``withdrawn`` as often as you like."""
-
-    number: int
-    version: int
-    count: int
-    """Tasks that this client was given before."""
-    work: Work
-    tensors: dict[str, np.ndarray]
-    extras: dict[str, np.ndarray]
-    """Further tensors that belong to it: ``anchor/NAME``, ``linear/NAME``, ``candidate/0/NAME``,
-    ``mask/NAME``."""
-    ordered: pb.Task
-    """The message itself: objective, questions, candidates, trainable layers."""
-    base: int
-    """Number of the model that the training last started from."""
-    heeded: int
-    """Number of the last order that belongs to it."""
-    reported: bool = False
-    """The server asks for what there is: stop and push."""
-    withdrawn: bool = False
-    """The server waits for this no longer."""
-    news: deque[Model] = field(default_factory=deque)
-
-    @property
-    def held(self) -> dict[str, np.ndarray]:
-        """The model to use until you train: the task's own, or the last refresh that came since."""
-        return self.news[-1].tensors if self.news else self.tensors
-
-    def refreshes(self) -> list[Model]:
-        """Models that arrived since you last asked, oldest first. Go on from the last: the update counts from it."""
-        models: list[Model] = []
-        while self.news:
-            models.append(self.news.popleft())
-        if models:
-            self.base = models[-1].number
-        return models
 
 
 class Client:
     """A session with a server. ``token`` is the file with the client's secret, or the secret itself; ``ca`` the
-    certificate of the authority that signed the server's. Plaintext only with ``insecure`` and only on loopback. With
-    ``keep`` the open task is kept in this file, and a client that begins anew goes on with it."""
+    certificate of the authority that signed the server's, ``certificate`` and ``key`` this client's own, where the
+    server asks for one. Plaintext only with ``insecure`` and only on loopback. With ``keep`` the open task is kept in
+    this file, and a client that begins anew goes on with it. ``upload`` (fp16 or topk:SHARE) and ``download`` (fp16)
+    say how updates and models travel in fewer bytes, if the server allows it."""
 
     def __init__(
         self,
@@ -105,9 +40,14 @@ class Client:
         token: str | Path,
         ca: str | Path | None = None,
         *,
+        certificate: str | Path | None = None,
+        key: str | Path | None = None,
         insecure: bool = False,
         keep: str | Path | None = None,
+        upload: str = "",
+        download: str = "",
     ) -> None:
+        parse_encodings(upload, download)
         if insecure:
             check_loopback(address)
         elif ca is None:
@@ -116,6 +56,7 @@ class Client:
         """Which client this is, as the token says."""
         self.schema: Schema | None = None
         self.seed = 0
+        self._uploads, self._download = Uploads(upload), download
         self._task: Task | None = None
         self._keep = None if keep is None else Path(keep)
         self._kept: KeptTask | None = None
@@ -129,7 +70,7 @@ class Client:
         self._connection = Connection(
             address,
             read_token(Path(token)) if isinstance(token, Path) or Path(token).is_file() else token.strip(),
-            None if insecure else client_credentials(Path(str(ca))),
+            None if insecure else client_credentials(Path(str(ca)), _path(certificate), _path(key)),
             self._hello,
             self._take,
             self._failed,
@@ -149,7 +90,7 @@ class Client:
     def pull(self, timeout: float | None = None) -> Model:
         """The model that this client would be served now, without training."""
         head, body = self._connection.ask(pb.Head(pull=pb.Pull()), timeout=timeout)
-        return self._model(head, body)
+        return model_of(head.model, body, self._known_schema)
 
     def branch(self, timeout: float | None = None) -> Place:
         """Which branch this client belongs to now. Nothing is trained, and no model is sent."""
@@ -194,15 +135,18 @@ class Client:
         chosen: int | None = None,
         answers: Mapping[str, Any] | None = None,
         ready: bool = True,
+        accuracy: float | None = None,
+        loss: float | None = None,
         timeout: float | None = None,
     ) -> None:
         """Hand in the result of a task; when this returns it is safe with the server. Tensors that the task does not
-        train may be left out. ``steps``: those done, if not all. With ``ready`` the next task is asked for."""
+        train may be left out. ``steps``: those done, if not all. With ``ready`` the next task is asked for.
+        ``accuracy`` and ``loss`` of the model that was received, on data of one's own, are shown to the operator."""
         text, extra = pack(dict(answers or {}))
-        arrays = [np.asarray(array, np.float32) for array in tensors.values()] + [tensor.numpy() for tensor in extra]
-        names = [*tensors, *(f"answer/{i}" for i in range(len(extra)))]
+        upload = self._uploads.make(task, tensors, chosen, self._known_schema)
+        arrays = upload.arrays | {f"answer/{i}": tensor.numpy() for i, tensor in enumerate(extra)}
         try:
-            entries = tuple(entry_of(name, array) for name, array in zip(names, arrays, strict=True))
+            entries = tuple(entry_of(name, array) for name, array in arrays.items())
         except WireError as error:
             raise UserError(f"The update cannot be sent: {error}.") from None
         said = pb.Push(
@@ -213,8 +157,12 @@ class Client:
             chosen=chosen,
             answers=text,
             ready=ready,
+            encoding=upload.encoding,
+            accuracy=accuracy,
+            loss=loss,
         )
-        self._connection.ask(pb.Head(push=said), make_body(entries, arrays), timeout)
+        self._connection.ask(pb.Head(push=said), make_body(entries, list(arrays.values())), timeout)
+        self._uploads.sent(upload)
         with self._changed:
             if self._task is task:  # the answer brought no new one
                 self._drop_task()
@@ -224,11 +172,12 @@ class Client:
         train: Callable[[Task], tuple[Tensors, int] | tuple[Tensors, int, dict[str, Any]]],
         updates: int | None = None,
         pushed: Callable[[Task], None] | None = None,
+        refusals: int = REFUSALS_IN_A_ROW,
     ) -> Task | None:
         """Carry out tasks until so many updates were pushed (default: for ever). ``train`` returns the trained tensors,
         the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
-        result is safe with the server. A client that keeps its task asks for one after its last update too: it is
-        returned, if the answer to that update has brought it."""
+        result is safe with the server. After so many ``refusals`` in a row it gives up. A client that keeps its task
+        asks for one after its last update too: it is returned, if the answer to that update has brought it."""
         done = refused = 0
         while updates is None or done < updates:
             task = self.task()
@@ -245,7 +194,7 @@ class Client:
             except RefusedError as error:
                 refused += 1
                 log("refused", level=logging.WARNING, task=task.number, reason=str(error))
-                if refused == REFUSALS_IN_A_ROW:
+                if refused == refusals:
                     raise
                 self._begin_anew()
         return self._task
@@ -274,7 +223,7 @@ class Client:
         self._connection.ask(pb.Head(leave=pb.Leave()))
         with self._changed:
             self._drop_task()
-        self._connection.ask(pb.Head(hello=pb.Hello()))
+        self._connection.ask(pb.Head(hello=self._wishes()))
 
     def _drop_task(self) -> None:
         self._task = None
@@ -286,9 +235,14 @@ class Client:
     def _hello(self) -> pb.Hello:
         with self._changed:
             if self._kept is not None:
-                return pb.Hello(task=self._kept.task.number, heeded=self._kept.task.number)
+                return self._wishes(task=self._kept.task.number, heeded=self._kept.task.number)
             task = self._task
-            return pb.Hello() if task is None else pb.Hello(task=task.number, heeded=task.heeded)
+            return self._wishes() if task is None else self._wishes(task=task.number, heeded=task.heeded)
+
+    def _wishes(self, **in_hand: int) -> pb.Hello:
+        """A greeting that says how messages are to be encoded."""
+        uploads, downloads = ([wish] if wish else [] for wish in (self._uploads.wish, self._download))
+        return pb.Hello(uploads=uploads, downloads=downloads, **in_hand)
 
     def _failed(self) -> None:
         with self._changed:
@@ -301,11 +255,11 @@ class Client:
             if kind == "welcome":
                 self._welcomed(head.welcome)
             elif kind == "task":
-                self._task = self._new_task(head.task, body)
+                self._task = task_of(head.task, body, self._known_schema)
                 if self._keep is not None:
                     write_kept(self._keep, KeptTask(self._connection.address, self._welcome, head.task, body))
             elif kind == "model":
-                self._refresh(self._model(head, body), head.model.task)
+                self._refresh(model_of(head.model, body, self._known_schema), head.model.task)
             elif kind == "report" and self._task is not None and head.report.task == self._task.number:
                 self._task.reported = True
                 self._task.heeded = head.report.number
@@ -314,6 +268,7 @@ class Client:
     def _welcomed(self, said: pb.Welcome) -> None:
         self.number, self.seed = said.client, said.seed
         self.schema = Schema(tuple(said.names), tuple(tuple(s.sizes) for s in said.shapes), said.parameters)
+        self._uploads.agree(said.upload)
         self._welcome = said
         self._sessions += 1
         if self._kept is not None:
@@ -327,7 +282,7 @@ class Client:
         self._kept = None
         void = kept.void(self._connection.address, said)
         if void is None:
-            self._task = self._new_task(kept.task, kept.body)
+            self._task = task_of(kept.task, kept.body, self._known_schema)
             log("goes on", task=kept.task.number, version=kept.task.version)
         else:
             self._drop_task()
@@ -338,30 +293,11 @@ class Client:
             self._task.news.append(model)
             self._task.heeded = model.number
 
-    def _new_task(self, said: pb.Task, body: bytearray) -> Task:
-        work = Work(
-            said.work.steps if said.work.HasField("steps") else None,
-            said.work.epochs if said.work.HasField("epochs") else None,
-            said.work.batch_size,
-            said.work.optimizer,  # type: ignore[arg-type]
-            said.work.lr,
-            said.work.momentum,
-            said.work.weight_decay,
-        )
-        tensors = self._tensors(body)
-        extras = {name: tensors.pop(name) for name in list(tensors) if "/" in name and name not in self._names}
-        return Task(said.number, said.version, said.count, work, tensors, extras, said, said.number, said.number)
-
-    def _model(self, head: pb.Head, body: bytearray) -> Model:
-        return Model(self._tensors(body), head.model.version, head.model.number, head.model.rebase)
-
     @property
-    def _names(self) -> tuple[str, ...]:
-        return () if self.schema is None else self.schema.names
+    def _known_schema(self) -> Schema:
+        assert self.schema is not None  # nothing else comes before the welcome
+        return self.schema
 
-    def _tensors(self, body: bytearray) -> dict[str, np.ndarray]:
-        assert self.schema is not None
-        data = as_written(body, entries_of(self.schema))
-        if data is None:
-            return read_body(body)
-        return {name: tensor.numpy() for name, tensor in self.schema.views(floats(data)).items()}
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)

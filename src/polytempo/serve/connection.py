@@ -196,12 +196,12 @@ WORDS = {
 
 def hopeless(error: Any) -> bool:
     """Would trying again lead to the same error?"""
-    codes = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
+    codes = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
     return error.code() in codes or any(sign in str(error.details()) for sign in WORDS)
 
 
 def in_words(reason: str) -> str:
-    return next((words for sign, words in WORDS.items() if sign in reason), f"{reason}.")
+    return next((words for sign, words in WORDS.items() if sign in reason), f"{reason.removesuffix('.')}.")
 
 
 def _frames(outbox: "queue.SimpleQueue[_Request | None]") -> Iterator[Frame]:

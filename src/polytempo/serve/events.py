@@ -23,6 +23,10 @@ class Handed:
     answers: dict[str, Any] = field(default_factory=dict)
     ready: bool = True
     """The client asks for its next task at once."""
+    accuracy: float | None = None
+    """Of the model that it received on data of its own, if it says so, ..."""
+    loss: float | None = None
+    """... and the loss."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,56 +5,35 @@ import logging
 import queue
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import torch
 
 from polytempo.core.orders import Send, Train
 from polytempo.core.status import Status
 from polytempo.serve import messages
+from polytempo.serve.access import LONGEST_REASON, Access, in_quarantine
 from polytempo.serve.checks import Refused, check_push
 from polytempo.serve.clock import Clock
+from polytempo.serve.conduct import Conduct
 from polytempo.serve.events import Event, Handed, Kind
 from polytempo.serve.journal import JournalError
 from polytempo.serve.logs import log
-from polytempo.serve.messages import Message, order_message
+from polytempo.serve.messages import order_message
+from polytempo.serve.meters import Meters
+from polytempo.serve.narration import apply_and_log, details
 from polytempo.serve.opening import Opened
+from polytempo.serve.operations import Operations
 from polytempo.serve.recovery import recover
+from polytempo.serve.requests import Request, Session, next_group
 from polytempo.serve.service import Dispatched
 from polytempo.serve.snapshots import Snapshots
-from polytempo.serve.status import WRITTEN_EVERY, StatusFile, mixture_row
-from polytempo.serve.wire_pb2 import Head
+from polytempo.serve.status import WRITTEN_EVERY, StatusFile
 
-GROUP = 256
-"""Requests that are journalled with one sync, at most, ..."""
-GROUP_BYTES = 16 << 20
-"""... and their bytes: the network goes on with others meanwhile."""
 JOURNAL_RETRY = 1.0
 """Seconds until something due is tried again when the journal could not be written."""
-
-
-class Session(Protocol):
-    """A client's connection, as the host sees it: messages are handed over and sent when they can be."""
-
-    client: int
-
-    def send(self, message: Message, answers: int = 0) -> None: ...
-
-    def end(self) -> None:
-        """Close the connection after what was sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Something that a client wants, or that a connection is gone."""
-
-    session: Session
-    kind: Literal["hello", "ready", "push", "pull", "leave", "branch", "gone"]
-    head: Head
-    body: bytearray
+RESTARTS = "the server restarts"
 
 
 class Host:
@@ -64,14 +43,17 @@ class Host:
     def __init__(
         self,
         opened: Opened,
-        norm_bound: float = 10.0,
-        patience: float = 60.0,
+        operations: Operations,
+        access: Access,
         seconds: Callable[[], float] = time.monotonic,
         flush: Callable[[], None] = lambda: None,
     ) -> None:
         self.journal, self.service, self._begin = opened.journal, opened.service, opened.begin
-        self._norm_bound = norm_bound
-        self._patience = patience
+        self.operations = operations
+        """Replaced as a whole when they change."""
+        self.access = access
+        self.meters = Meters()
+        self._conduct = Conduct()
         self._flush = flush
         """Called when the messages of a group have been handed over."""
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
@@ -79,7 +61,6 @@ class Host:
         self.clock = Clock(self.service.now, seconds)
         self.sessions: dict[int, Session] = {}
         self._absent = self._everybody_absent()
-        self.refusals: Counter[str] = Counter()
         self._journal_failed = False
         self.snapshots = Snapshots(self.journal)
         self._status = StatusFile(self.journal.directory)
@@ -89,6 +70,13 @@ class Host:
     def start(self) -> None:
         self._thread.start()
 
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def said(self) -> dict[str, Any]:
+        """How it is doing, as of a moment ago."""
+        return self._status.said | {"draining": self._stopping}
+
     def submit(self, request: Request) -> None:
         self._requests.put(request)
 
@@ -97,7 +85,7 @@ class Host:
         self._requests.put(None)
 
     def stop(self) -> None:
-        """End after what is being done, with a snapshot."""
+        """End after what has arrived, tell clients to come again, and keep the state."""
         self._stopping = True
         self.tick()
         self._thread.join()
@@ -108,7 +96,12 @@ class Host:
         torch.set_num_threads(1)  # bit-identical sums
         try:
             while not self._stopping:
-                self.handle(self._next_group())
+                self.handle(next_group(self._requests, self._seconds_to_next()))
+            self.handle(next_group(self._requests, 0.0))  # what has arrived by then
+            for session in self.sessions.values():
+                session.send(messages.refusal(RESTARTS, again=True))
+                session.end()
+            self._flush()
             self.snapshots.finish(self.service)
         except BaseException as error:
             self.error = error
@@ -117,26 +110,13 @@ class Host:
             for session in self.sessions.values():
                 session.end()
             self._flush()
-            self._status.write(self.service, self.clock(), self.sessions, self.journal, self.refusals, stopping=True)
+            self._say(stopping=True)
             self.snapshots.close()
             self.journal.close()
 
-    def _next_group(self) -> list[Request]:
-        """What has arrived: at least one request, unless a timer or an absent client is due first."""
-        group: list[Request] = []
-        waiting = 0
-        try:
-            request = self._requests.get(timeout=self._seconds_to_next())
-            while True:
-                if request is not None:
-                    group.append(request)
-                    waiting += len(request.body)
-                if len(group) >= GROUP or waiting >= GROUP_BYTES:
-                    break
-                request = self._requests.get_nowait()
-        except queue.Empty:
-            pass
-        return group
+    def _say(self, stopping: bool = False) -> None:
+        meters, roster = self.meters, self.access.roster
+        self._status.write(self.service, self.clock(), self.sessions, self.journal, meters, roster, stopping)
 
     def _seconds_to_next(self) -> float:
         due = [*self._absent.values(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
@@ -150,7 +130,7 @@ class Host:
         self._fire_timers()
         self._send_away()
         self._flush()
-        self._status.write(self.service, self.clock(), self.sessions, self.journal, self.refusals)
+        self._say()
         self.snapshots.keep_up(self.service)
 
     def _handle_group(self, requests: list[Request]) -> list[Request]:
@@ -164,8 +144,9 @@ class Host:
                 continue
             try:
                 event = self._event_of(request)
-            except Refused as reason:
-                self._refuse(request, str(reason))
+            except Refused as refusal:  # which may repeat the client's words
+                self._refuse(request, reason := str(refusal)[:LONGEST_REASON])
+                self._judge(request, reason)
                 continue
             except Exception as error:  # in what it would be served now
                 self._has_no_answer(request, error)
@@ -185,7 +166,7 @@ class Host:
         except JournalError as error:
             self._journal_failed = True
             log("journal failed", level=logging.ERROR, reason=str(error))
-            self.refusals["journal"] += len(requests)
+            self.meters.refusals["journal"] += len(requests)
             for request in requests:
                 reason = "the server cannot write its journal at the moment"
                 request.session.send(messages.refusal(reason, again=True), request.head.request)
@@ -195,7 +176,7 @@ class Host:
     def _apply(self, events: list[tuple[Request, Event]]) -> None:
         for place, (request, event) in enumerate(events):
             try:
-                orders = self._tell(event)
+                orders = apply_and_log(self.service, event)
             except Exception as error:
                 self._take_back(self.journal.last - len(events) + place + 1, request, error)
                 return
@@ -203,17 +184,6 @@ class Host:
                 self._answer(request, event, orders)
             except Exception as error:  # the event is safe, but the strategy has no model to give
                 self._has_no_answer(request, error)
-
-    def _tell(self, event: Event) -> list[Dispatched]:
-        strategy = self.service.strategy
-        splits, regroupings = len(strategy.splits()), len(strategy.regroupings())
-        orders = self.service.apply(event)
-        for split in strategy.splits()[splits:]:
-            sizes = [len(part) for part in split.members]
-            log("split", at=event.at, cluster=split.cluster, parts=split.parts, clients=sizes, why=split.why)
-        for it in strategy.regroupings()[regroupings:]:
-            log(it.kind, at=event.at, source=it.source, target=it.target, clients=len(it.clients), why=it.why)
-        return orders
 
     def _has_no_answer(self, request: Request, error: Exception) -> None:
         log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
@@ -237,12 +207,17 @@ class Host:
     def _event_of(self, request: Request) -> Event | None:
         """What the request makes happen; None if nothing does (it is then answered here)."""
         session, client = request.session, request.session.client
-        if request.kind == "gone":
+        if request.kind in ("gone", "expelled"):
             if self.sessions.get(client) is session:
                 del self.sessions[client]
                 if self.service.is_member(client):
-                    self._absent[client] = self.clock() + self._patience
+                    patience = self.operations.patience if request.kind == "gone" else 0.0
+                    self._absent[client] = self.clock() + patience
             return None
+        if client in self.access.roster.quarantined:
+            raise Refused(in_quarantine(self.access.roster.quarantined[client]))
+        if request.kind == "wire":
+            raise Refused(request.problem)
         if request.kind == "hello":
             before = self.sessions.get(client)
             if before is not None and before is not session:
@@ -285,7 +260,8 @@ class Host:
             log("repeated", client=client, task=push.task)
             self._answer_as_now(request)
             return None
-        handed = check_push(push, request.body, flight, self.service.schema, self._norm_bound)
+        bound, encodings = self.operations.norm_bound, self.operations.encodings
+        handed = check_push(push, request.body, flight, self.service.schema, bound, encodings)
         return self._event("updated", client, handed)
 
     def _event(self, kind: Kind, client: int = -1, handed: Handed | None = None, key: str = "") -> Event:
@@ -295,7 +271,7 @@ class Host:
 
     def _answer(self, request: Request, event: Event, orders: list[Dispatched]) -> None:
         client = request.session.client
-        log(event.kind, client=client, at=event.at, **self._details(event))
+        log(event.kind, client=client, at=event.at, **details(self.service, event))
         if event.kind == "joined":
             self._welcome(request)
             self._send_all(orders)
@@ -318,7 +294,7 @@ class Host:
             weights = self.service.strategy.model_for(client)
             version = self.service.version_of(weights)
             # a copy: it is sent later, and some strategies change their models in place
-            message = messages.model(weights.clone(), version, self.service.schema)
+            message = messages.model(weights.clone(), version, self.service.schema, request.session.download)
             request.session.send(message, request.head.request)
 
     def _say_place(self, request: Request) -> None:
@@ -343,29 +319,36 @@ class Host:
             )
             answered = answered or answer
             number = request.head.request if answer and request is not None else 0
-            session.send(order_message(sent, self.service.schema), number)
+            session.send(order_message(sent, self.service.schema, session.download), number)
         return answered
 
     def _welcome(self, request: Request) -> None:
         client, hello = request.session.client, request.head.hello
         task = self.service.open_task(client)
         seed = self.service.strategy.setting.seed
-        request.session.send(messages.welcome(client, self.service.schema, seed, task), request.head.request)
+        upload, request.session.download = messages.agreed(hello, self.operations.encodings)
+        message = messages.welcome(client, self.service.schema, seed, task, upload, request.session.download)
+        request.session.send(message, request.head.request)
         if task and task == hello.task:
             self._send_all(self.service.missed(client, hello.heeded))
 
     def _refuse(self, request: Request, reason: str) -> None:
-        self.refusals[request.kind] += 1
+        self.meters.refusals[request.kind] += 1
         log("refused", level=logging.WARNING, client=request.session.client, kind=request.kind, reason=reason)
         request.session.send(messages.refusal(reason), request.head.request)
+        if request.kind == "wire":
+            request.session.end()
 
-    def _details(self, event: Event) -> dict[str, Any]:
-        if event.handed is None:
-            return {}
-        member = self.service.members[event.client]
-        planned = {} if member.due is None else member.due.row()
-        told = {"task": event.handed.task, "version": member.version, "staleness": member.staleness}
-        return told | planned | mixture_row(self.service.strategy, event.client)
+    def _judge(self, request: Request, reason: str) -> None:
+        """A client of which too much had to be refused is not heard any more; the server ends its sessions."""
+        client = request.session.client
+        if request.kind != "wire" and self.sessions.get(client) is not request.session:
+            return  # it was on its way when we ended the session, which may be somebody else's fault
+        rule = self.operations.quarantine
+        if client in self.access.roster.quarantined or not self._conduct.refused(client, self.clock(), rule):
+            return
+        log("quarantined", level=logging.ERROR, client=client, reason=reason)
+        self.access.quarantine(client, f"{rule.refusals} refusals within {rule.seconds:g} s, the last: {reason}")
 
     # What is due.
 
@@ -374,7 +357,7 @@ class Host:
             key = self.service.timers[0][2]
             if not self._write([Event("fired", now, key=key)], []):
                 return
-            orders = self._tell(Event("fired", now, key=key))
+            orders = apply_and_log(self.service, Event("fired", now, key=key))
             log("fired", level=logging.INFO if orders else logging.DEBUG, key=key, at=now, orders=len(orders))
             self._send_all(orders)
 
@@ -388,11 +371,11 @@ class Host:
             del self._absent[client]
             log("left", client=client, at=now)
             try:
-                self._send_all(self._tell(event))
+                self._send_all(apply_and_log(self.service, event))
             except Exception as error:
                 self._take_back(self.journal.last, None, error)
                 return
 
     def _everybody_absent(self) -> dict[int, float]:
-        deadline = self.clock() + self._patience
+        deadline = self.clock() + self.operations.patience
         return {client: deadline for client in self.service.members if self.service.is_member(client)}

@@ -1,9 +1,11 @@
 """``polytempo join``: a client with data of its own that trains what the server orders, exactly as the simulator's
 clients do. With the same seed, partition and tasks, a client that joins ends with the bits of its simulated twin."""
 
+import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ from polytempo.core.vectors import Schema
 from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
 from polytempo.learn.learner import Assignment, Outcome
 from polytempo.learn.questions import questions
-from polytempo.serve.client import Client, Task, Tensors
+from polytempo.serve.client import REFUSALS_IN_A_ROW, Client, Task, Tensors
 from polytempo.serve.connection import RefusedError
+from polytempo.serve.ledger import Ledger, SpentError
 from polytempo.serve.logs import log
 from polytempo.serve.own_data import JoinSettings, Local, OwnData, file_stamp, make_join_settings
+from polytempo.serve.private import check_asks_nothing, open_ledger, released
 from polytempo.strategies.strategy import strategy_class
 from polytempo.world.data import load_dataset
 
@@ -44,40 +48,67 @@ def log_trained(trained: Trained) -> None:
     log("trained", **{name: round(value, 4) for name, value in asdict(trained).items()})
 
 
+@contextmanager
+def _until_spent() -> Iterator[None]:
+    """That a client has given what it may is a good end."""
+    try:
+        yield
+    except SpentError as spent:
+        log("stops", level=logging.WARNING, reason=str(spent))
+
+
+@_until_spent()
 def join(
     address: str,
     token: str | Path,
     ca: str | Path | None = None,
     *,
+    certificate: Path | None = None,
+    key: Path | None = None,
     insecure: bool = False,
     settings: JoinSettings | None = None,
     updates: int | None = None,
     keep: Path | None = None,
+    upload: str = "",
+    download: str = "",
     progress: Callable[[Trained], None] = log_trained,
 ) -> None:
     """Take part until so many updates were pushed (default: for ever), then leave; with ``keep``, the file for the
-    open task, just close: whoever joins with this file goes on with it. ``progress`` is told of every training before
-    its result is pushed."""
+    open task, just close: whoever joins with this file goes on with it. ``upload`` and ``download`` are encodings as
+    ``Client`` takes them. ``progress`` is told of every training before its result is pushed."""
     settings = settings or make_join_settings()
     asking = None if settings.ask is None else parse_asking(settings.ask)
+    ledger = open_ledger(settings, asking)
     if settings.strategy is not None:
         strategy_class(settings.strategy)
     stamp = file_stamp(settings.data)
     dataset = load_dataset(settings.data, settings.data_dir)
-    client = Client(address, token, ca, insecure=insecure, keep=keep)
-    with _one_thread(), client, _goodbye(client) if keep is None else nullcontext():
+    client = Client(
+        address,
+        token,
+        ca,
+        certificate=certificate,
+        key=key,
+        insecure=insecure,
+        keep=keep,
+        upload=upload,
+        download=download,
+    )
+    with _one_thread(), client, _goodbye(client, keep is not None):
         number, schema, seed = client.wait_for_welcome()
         own = OwnData(settings, dataset, number, seed, stamp)
         check_schema(own.learner.schema, schema)
-        participant = Participant(own, asking, client.hold, progress)
+        participant = Participant(own, asking, client.hold, progress, ledger)
         try:
-            last = client.run(participant.carry_out, updates, participant.pushed)
+            # A refused update has left the client: with privacy, there are none to waste.
+            refusals = REFUSALS_IN_A_ROW if ledger is None else 1
+            last = client.run(participant.carry_out, updates, participant.pushed, refusals)
             if last is not None:
                 participant.log_exchange(last)
         except RefusedError as error:
             raise UserError(
                 f"The server refuses the updates of client {number}: {error}. If training diverges (NaN, Inf, too far "
-                "from its start), lower --lr at the server."
+                "from its start), lower --lr at the server; if its noise does, raise norm_bound in service.toml there."
             ) from None
 
 
@@ -93,13 +124,18 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _goodbye(client: Client) -> Iterator[None]:
-    """Leave at the end, whatever the reason, unless the server cannot be told."""
+def _goodbye(client: Client, keeps: bool) -> Iterator[None]:
+    """Leave at the end, whatever the reason, unless the open task is kept or the server cannot be told."""
+    leaves = not keeps
     try:
         yield
+    except SpentError:  # it will not come back for its task
+        leaves = True
+        raise
     finally:
-        with suppress(UserError, TimeoutError):
-            client.leave(GOODBYE_SECONDS)
+        if leaves:
+            with suppress(UserError, TimeoutError):
+                client.leave(GOODBYE_SECONDS)
 
 
 def check_schema(own: Schema, server: Schema) -> None:
@@ -122,7 +158,7 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 class Participant:
     """What a client does with one task after the other: it holds each until it asks, then trains on its data as they
-    are by then. ``hold`` waits as ``Client.hold`` does."""
+    are by then. ``hold`` waits as ``Client.hold`` does. With a ``ledger`` nothing leaves but privatised updates."""
 
     def __init__(
         self,
@@ -130,8 +166,9 @@ class Participant:
         asking: Asking | None,
         hold: Callable[[Task, float], bool],
         progress: Callable[[Trained], None] = log_trained,
+        ledger: Ledger | None = None,
     ) -> None:
-        self._own, self._asking, self._hold, self._progress = own, asking, hold, progress
+        self._own, self._asking, self._hold, self._progress, self._ledger = own, asking, hold, progress, ledger
         self._trained_on: Sample | None = None
         self._last: tuple[Local, float] | None = None
         """The data that it last trained on, and the accuracy that it came to on their test rows."""
@@ -140,13 +177,20 @@ class Participant:
     def carry_out(self, task: Task) -> tuple[Tensors, int, dict[str, Any]]:
         """What ``Client.run`` pushes."""
         self.log_exchange(task)
+        if self._ledger is not None:
+            self._ledger.check()
+            check_asks_nothing(task)
         self._wait_until_it_asks(task)
         local = self._own.now(task.count)
-        order, outcome = _train(task, local, self._progress)
+        order, outcome, trained = _train(task, local, self._progress)
         if outcome.steps:
             self._trained_on = _look(local, task, 0)
         self._last = local, _score(local, outcome.weights)[0]
-        return _handed(outcome, order, local)
+        if self._ledger is None:
+            return _handed(outcome, order, local, trained)
+        # With privacy, nothing else: neither answers nor the choice among candidates nor scores.
+        shown = released(task, outcome, local.learner.schema.trained(order.mask, order.trainable), self._ledger)
+        return _upload(shown, order, local.learner.schema), len(local.train), {"steps": outcome.steps}
 
     def pushed(self, task: Task) -> None:
         """The server has the result: the next task brings its answer."""
@@ -192,11 +236,11 @@ def carry_out(
 ) -> tuple[Tensors, int, dict[str, Any]]:
     """Train at once; what ``Client.run`` pushes: the tensors that moved, the number of samples, and what goes with
     them."""
-    order, outcome = _train(task, local, progress)
-    return _handed(outcome, order, local)
+    order, outcome, trained = _train(task, local, progress)
+    return _handed(outcome, order, local, trained)
 
 
-def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tuple[Train, Outcome]:
+def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tuple[Train, Outcome, Trained]:
     began = time.perf_counter()
     schema = local.learner.schema
     order = order_of(task, local.client, schema)
@@ -208,12 +252,15 @@ def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tup
     )
     seconds = time.perf_counter() - began
     accuracy, loss = _score(local, outcome.start)
-    progress(Trained(task.number, outcome.version, outcome.steps, seconds, accuracy, loss))
-    return order, outcome
+    trained = Trained(task.number, outcome.version, outcome.steps, seconds, accuracy, loss)
+    progress(trained)
+    return order, outcome, trained
 
 
-def _handed(outcome: Outcome, order: Train, local: Local) -> tuple[Tensors, int, dict[str, Any]]:
-    more = {"steps": outcome.steps, "chosen": outcome.chosen, "answers": outcome.answers}
+def _handed(outcome: Outcome, order: Train, local: Local, trained: Trained) -> tuple[Tensors, int, dict[str, Any]]:
+    more: dict[str, Any] = {"steps": outcome.steps, "chosen": outcome.chosen, "answers": outcome.answers}
+    if 0 <= trained.accuracy <= 1 and math.isfinite(trained.loss):  # a metric of one's own may be anything
+        more |= {"accuracy": trained.accuracy, "loss": trained.loss}
     return _upload(outcome.weights, order, local.learner.schema), len(local.train), more
 
 

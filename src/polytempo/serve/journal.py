@@ -91,7 +91,7 @@ class Journal:
     def begin(cls, directory: Path, about: dict[str, Any], state: dict[str, Any]) -> "Journal":
         """A new journal: its first snapshot is the state before the first event."""
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(directory, error) from None
         journal = cls(directory)
@@ -306,6 +306,14 @@ class Journal:
             raise DamagedError(self.directory, number, f"{path.name}: {error.strerror}") from None
         except (SafetensorError, LookupError, TypeError, ValueError) as error:
             raise DamagedError(self.directory, number, f"{path.name} is not understood: {error!r}") from None
+
+    def files(self) -> dict[str, int]:
+        """What its rows speak of: the names of files beside the database, and how many bytes of each."""
+        segments = self._query("SELECT segment, max(begins + size) FROM events WHERE segment > 0 GROUP BY segment")
+        snapshots = self._query("SELECT number, size FROM snapshots")
+        return {_segment_name(first): end for first, end in segments} | {
+            self._snapshot_path(number).name: size for number, size in snapshots
+        }
 
     def forget_before_last_snapshot(self) -> None:
         """Keep only the newest snapshot and what came after it."""

@@ -1,10 +1,16 @@
-"""Structured logs: one JSON object per line."""
+"""Structured logs: one JSON object per line, on a stream or in files of bounded size."""
 
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any, TextIO
+
+from polytempo.core.errors import UserError
 
 _logger = logging.getLogger("polytempo.serve")
 
@@ -16,12 +22,34 @@ def log(what: str, *, level: int = logging.INFO, error: BaseException | None = N
 
 
 def log_to(stream: TextIO | None = None, level: str = "info") -> None:
-    """Write the service's logs there (default: stderr), from this level on."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    """Write the service's logs there (default: stderr), from this level on, and no more to where they went before."""
+    _use(logging.StreamHandler(stream or sys.stderr), level)
+
+
+def log_to_file(path: Path, level: str = "info", most_bytes: int = 16 << 20, kept: int = 5) -> None:
+    """Write the service's logs to this file, which only its owner can read. Before it has more than ``most_bytes`` it
+    becomes ``FILE.1``, that becomes ``FILE.2`` and so on, up to ``kept`` old files. Nobody else may rotate it."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handler = _RotatingFile(path, maxBytes=most_bytes, backupCount=kept, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot write logs to {path}: {error.strerror}. Choose another file.") from None
+    _use(handler, level)
+
+
+def _use(handler: logging.Handler, level: str) -> None:
     handler.setFormatter(_JsonLines())
-    _logger.handlers = [handler]
+    before, _logger.handlers = _logger.handlers, [handler]
     _logger.setLevel(level.upper())
     _logger.propagate = False
+    for old in before:
+        old.close()
+
+
+class _RotatingFile(RotatingFileHandler):
+    def _open(self) -> TextIOWrapper:
+        opened = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return open(opened, "a", encoding="utf-8")
 
 
 class _JsonLines(logging.Formatter):

@@ -1,10 +1,14 @@
 """The server's messages, made of what the service orders."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
+import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
+from polytempo.core.encodings import half, parse_encoding
+from polytempo.core.errors import UserError
 from polytempo.core.orders import Report, Send, Train, Work
 from polytempo.core.schedules import rate_at
 from polytempo.core.vectors import Schema
@@ -13,9 +17,29 @@ from polytempo.serve.service import Dispatched
 from polytempo.serve.wire import Buffer, Entry, entries_of, make_body
 
 Message = tuple[pb.Head, Sequence[Buffer]]
+Named = tuple[str, Tensor]
+"""A vector of the model's shape, and what its tensors' names begin with."""
+WISHES = 8
+"""Of one client that are looked at."""
 
 
-def welcome(client: int, schema: Schema, seed: int, task: int) -> Message:
+def agreed(hello: pb.Hello, allowed: Collection[str]) -> tuple[str, str]:
+    """How the client is to encode updates, and how models are for it: the first of its wishes whose kind is allowed;
+    empty for float32. Models are rounded only for clients whose updates are differences: those that push whole models
+    would hand the rounding in with every update."""
+    upload = next((wish for wish in hello.uploads[:WISHES] if _kind(wish) in allowed), "")
+    half_precision = upload and "fp16" in hello.downloads[:WISHES] and "fp16" in allowed
+    return upload, "fp16" if half_precision else ""
+
+
+def _kind(wish: str) -> str:
+    try:
+        return parse_encoding(wish).kind
+    except UserError:  # of a newer version
+        return ""
+
+
+def welcome(client: int, schema: Schema, seed: int, task: int, upload: str = "", download: str = "") -> Message:
     said = pb.Welcome(
         client=client,
         names=schema.names,
@@ -23,6 +47,8 @@ def welcome(client: int, schema: Schema, seed: int, task: int) -> Message:
         parameters=schema.parameter_count,
         seed=seed,
         task=task,
+        upload=upload,
+        download=download,
     )
     return pb.Head(welcome=said), ()
 
@@ -35,9 +61,9 @@ def refusal(reason: str, again: bool = False) -> Message:
     return pb.Head(refusal=pb.Refusal(reason=reason, again=again)), ()
 
 
-def model(weights: Tensor, version: int, schema: Schema) -> Message:
+def model(weights: Tensor, version: int, schema: Schema, download: str = "") -> Message:
     """A model to use, not to train from."""
-    return pb.Head(model=pb.Model(version=version)), make_body(entries_of(schema), [weights])
+    return pb.Head(model=pb.Model(version=version)), _body([("", weights)], schema, download)
 
 
 def place(branch: int, version: int, members: int) -> Message:
@@ -45,14 +71,15 @@ def place(branch: int, version: int, members: int) -> Message:
     return pb.Head(place=pb.Place(branch=branch, version=version, members=members)), ()
 
 
-def order_message(sent: Dispatched, schema: Schema) -> Message:
+def order_message(sent: Dispatched, schema: Schema, download: str = "") -> Message:
+    """``download``: how models are encoded for this client."""
     order = sent.order
     if isinstance(order, Report):
         return pb.Head(report=pb.Report(number=sent.number, task=sent.task)), ()
     if isinstance(order, Send):
         said = pb.Model(number=sent.number, version=order.version, task=sent.task, rebase=order.rebase)
-        return pb.Head(model=said), make_body(entries_of(schema), [order.weights])
-    return pb.Head(task=_task(sent.number, order, sent.count)), _vectors(order, schema)
+        return pb.Head(model=said), _body([("", order.weights)], schema, download)
+    return pb.Head(task=_task(sent.number, order, sent.count)), _body(_vectors(order), schema, download)
 
 
 def _task(number: int, order: Train, count: int) -> pb.Task:
@@ -85,17 +112,36 @@ def _work(work: Work, rate: float) -> pb.Work:
     )
 
 
-def _vectors(order: Train, schema: Schema) -> list[Buffer]:
-    entries: tuple[Entry, ...] = entries_of(schema)
-    vectors = [order.weights]
-    for prefix, vector in (("anchor/", order.objective.anchor), ("linear/", order.objective.linear)):
-        if vector is not None:
-            entries += entries_of(schema, prefix)
-            vectors.append(vector)
-    for i, candidate in enumerate(() if order.candidates is None else order.candidates.models):
-        entries += entries_of(schema, f"candidate/{i}/")
-        vectors.append(candidate)
-    if order.mask is not None:
-        entries += entries_of(schema, "mask/", "BOOL")
-        vectors.append(order.mask)
-    return make_body(entries, vectors)
+def _vectors(order: Train) -> list[Named]:
+    offered = () if order.candidates is None else order.candidates.models
+    optional = (("anchor/", order.objective.anchor), ("linear/", order.objective.linear), ("mask/", order.mask))
+    return [
+        ("", order.weights),
+        *((prefix, vector) for prefix, vector in optional if vector is not None),
+        *((f"candidate/{i}/", candidate) for i, candidate in enumerate(offered)),
+    ]
+
+
+def _body(vectors: Sequence[Named], schema: Schema, download: str) -> list[Buffer]:
+    entries: tuple[Entry, ...] = ()
+    data = []
+    for prefix, vector in vectors:
+        if download and vector.dtype == torch.float32:
+            vector = _half(vector)
+        entries += entries_of(schema, prefix, _DTYPES[vector.dtype])
+        data.append(vector)
+    return make_body(entries, data)
+
+
+_DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bool: "BOOL"}
+_halves = WeakTensorKeyDictionary()
+"""One copy of a model for all clients that it is on its way to."""
+
+
+def _half(vector: Tensor) -> Tensor:
+    found: Tensor | None = _halves.get(vector)  # type: ignore[no-untyped-call]
+    if found is None:
+        found = half(vector)
+        if found is not vector:  # it would keep itself for ever
+            _halves[vector] = found
+    return found

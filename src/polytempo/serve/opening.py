@@ -128,7 +128,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     }
     service = begin()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         save({"weights": initial}, directory / INITIAL)
         if proxies is not None:
             write_proxies(directory / PROXIES, proxies)

@@ -16,6 +16,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.validation import refusal
 from polytempo.learn.learner import Learner, make_learner
 from polytempo.learn.models import Inputs
+from polytempo.learn.privacy import MOST_NOISE, Privacy
 from polytempo.serve.logs import log
 from polytempo.world.data import datasets, load_dataset
 from polytempo.world.data.sources import expanded
@@ -49,6 +50,13 @@ class JoinSettings(BaseModel):
         None, description="when the client trains the model that it holds and asks for a newer one (default: at once)"
     )
     strategy: str | None = Field(None, description="import path of the server's own strategy, for questions it brings")
+    clip_norm: float | None = Field(None, gt=0, description="privacy: updates are clipped to this length")
+    noise: float | None = Field(
+        None, gt=0, le=MOST_NOISE, description="privacy: noise on every number of an update, times the clip norm"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="privacy: probability that the accounted epsilon does not hold")
+    epsilon: float | None = Field(None, gt=0, description="privacy: leave before the update that would exceed this")
+    ledger: Path | None = Field(None, description="privacy: the file that counts this client's updates")
 
     @model_validator(mode="after")
     def _consistent(self) -> "JoinSettings":
@@ -58,7 +66,19 @@ class JoinSettings(BaseModel):
             raise ValueError(
                 "proxies and drift_every belong to a partition: without one all of the data are the client's"
             )
+        if (self.clip_norm is None) != (self.noise is None):
+            raise ValueError("privacy takes both clip_norm and noise: give both, or neither")
+        for name in ("delta", "epsilon", "ledger"):
+            if name in self.model_fields_set and self.noise is None:
+                raise ValueError(f"{name} belongs to privacy: give clip_norm and noise too")
         return self
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """How updates are blurred; None if they are not."""
+        if self.clip_norm is None or self.noise is None:
+            return None
+        return Privacy(self.clip_norm, self.noise, self.delta)
 
 
 def make_join_settings(**given: Any) -> JoinSettings:

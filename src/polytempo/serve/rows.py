@@ -28,6 +28,8 @@ def packed(event: Event, schema: Schema) -> tuple[str, list[Buffer]]:
         "chosen": handed.chosen,
         "answers": text,
         "ready": handed.ready,
+        "accuracy": handed.accuracy,
+        "loss": handed.loss,
     }
     if not arrays:
         return json.dumps(detail), make_body(entries, [handed.weights])
@@ -44,6 +46,15 @@ def unpacked(at: float, kind: Any, client: int, detail: str, body: bytearray | N
     tensors = [torch.from_numpy(found[f"answer/{i}"]) for i in range(sum(name.startswith("answer/") for name in found))]
     answers = unpack(said["answers"], tensors) if said["answers"] else {}
     handed = Handed(
-        said["task"], said["base"], weights, said["samples"], said["steps"], said["chosen"], answers, said["ready"]
+        said["task"],
+        said["base"],
+        weights,
+        said["samples"],
+        said["steps"],
+        said["chosen"],
+        answers,
+        said["ready"],
+        said.get("accuracy"),
+        said.get("loss"),
     )
     return Event(kind, at, client, handed)

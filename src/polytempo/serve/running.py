@@ -1,23 +1,50 @@
-"""A service as a process: its directory with tokens, certificates and journal, an address, and signals to stop."""
+"""A service as a process: its directory with who may talk to it, certificates and journal, an address, and signals to
+stop it or to let it read its files again."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-
-import grpc
+from typing import TYPE_CHECKING
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access import ROSTER, Roster
+from polytempo.serve.access import Access, make_code, release, revoke_client
 from polytempo.serve.addresses import check_loopback
-from polytempo.serve.certs import server_credentials
 from polytempo.serve.host import Host
+from polytempo.serve.logs import log, log_to, log_to_file
 from polytempo.serve.opening import open_service
+from polytempo.serve.operations import OPERATIONS, LogFile, read_operations
 from polytempo.serve.server import Server
 from polytempo.serve.settings import ServiceSettings
+from polytempo.serve.tls import ServerCertificate
+
+if TYPE_CHECKING:
+    from polytempo.serve.admin import Admin
 
 JOURNAL = "journal"
+LOOK_EVERY = 1.0
+"""Seconds between looks at the certificates."""
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Where a service is reached, and how. ``mutual``: clients have to show certificates of their own; ``insecure``:
+    plaintext, only on loopback; ``admin``: where operators reach it, if they do."""
+
+    address: str
+    insecure: bool = False
+    mutual: bool = False
+    admin: str | None = None
+
+    def check(self) -> None:
+        if self.insecure:
+            check_loopback(self.address)
+        if self.insecure and self.mutual:
+            raise UserError("--mtls and --insecure exclude each other: give one.")
 
 
 @dataclass(frozen=True)
@@ -30,25 +57,27 @@ class Listening:
     """Numbers in the model."""
     event: int
     """The last event in its journal; 0 if it begins."""
+    admin: str | None = None
 
 
 def run_service(
     directory: Path,
     settings: ServiceSettings,
-    address: str,
+    doors: Doors,
     *,
-    insecure: bool = False,
     lose_tail: bool = False,
+    log_level: str = "info",
     on_listening: Callable[[Listening], None] = lambda _: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then stop with a snapshot. ``directory`` holds ``clients.json``, the server's
-    certificate and key, and the journal."""
+    """Serve until SIGINT or SIGTERM, then stop with a snapshot; at SIGHUP read ``service.toml`` again. ``directory``
+    holds that file, ``access.json``, the server's certificate and key, and the journal."""
 
     async def until_signalled() -> None:
-        stop = asyncio.Event()
+        stop, again = asyncio.Event(), asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await serve(directory, settings, address, stop, insecure, lose_tail, on_listening)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
+        await serve(directory, settings, doors, stop, again, lose_tail, log_level, on_listening)
 
     asyncio.run(until_signalled())
 
@@ -56,37 +85,108 @@ def run_service(
 async def serve(
     directory: Path,
     settings: ServiceSettings,
-    address: str,
+    doors: Doors,
     stop: asyncio.Event,
-    insecure: bool,
-    lose_tail: bool,
-    on_listening: Callable[[Listening], None],
+    again: asyncio.Event,
+    lose_tail: bool = False,
+    log_level: str = "info",
+    on_listening: Callable[[Listening], None] = lambda _: None,
 ) -> None:
     """Serve until told to stop. What can be wrong with the command is found before the journal is touched."""
     settings.check()
+    doors.check()
     if directory.is_file():
         raise UserError(f"{directory} is a file. Expected the service's directory (--dir).")
-    credentials = _credentials(directory, address, insecure)
-    roster = Roster.read(directory / ROSTER)
+    certificate = None if doors.insecure else _certificate(directory, doors.mutual)
+    operations = read_operations(directory / OPERATIONS)
+    access = Access(directory)
+    log_as_said(operations.log, directory, log_level)
     opened = open_service(directory / JOURNAL, settings, lose_tail)
     try:
-        server = Server(lambda flush: Host(opened, settings.norm_bound, settings.patience, flush=flush), roster)
-        port = server.listen(address, credentials)
+        server = Server(lambda flush: Host(opened, operations, access, flush=flush), doors.mutual)
+        port = server.listen(doors.address, None if certificate is None else certificate.credentials())
+        reload = partial(_reload, directory, server, certificate, log_level)
+        admin, admin_at = None, None
+        if doors.admin is not None:
+            admin = _admin(directory, server, reload)
+            context = None if certificate is None else certificate.web_context()
+            admin_at = _with_port(doors.admin, await admin.start(doors.admin, context))
     except BaseException:
         opened.journal.close()
         raise
-    where = f"{address.rpartition(':')[0]}:{port}"
-    on_listening(Listening(where, not insecure, opened.service.schema.size, opened.journal.last))
-    await server.serve(stop)
+    watching = asyncio.create_task(_watch(again, certificate, reload))
+    on_listening(
+        Listening(
+            _with_port(doors.address, port),
+            not doors.insecure,
+            opened.service.schema.size,
+            opened.journal.last,
+            admin_at,
+        )
+    )
+    try:
+        await server.serve(stop)
+    finally:
+        watching.cancel()
+        if admin is not None:
+            await admin.stop()
 
 
-def _credentials(directory: Path, address: str, insecure: bool) -> grpc.ServerCredentials | None:
-    if insecure:
-        check_loopback(address)
-        return None
+def _with_port(address: str, port: int) -> str:
+    return f"{address.rpartition(':')[0]}:{port}"
+
+
+def log_as_said(said: LogFile, directory: Path, level: str) -> None:
+    """Logs go to the file, beside the other files of the service unless its path says otherwise; or to stderr."""
+    if said.file is None:
+        log_to(level=level)
+    else:
+        log_to_file(directory / said.file, level, said.bytes, said.kept)
+
+
+def _reload(directory: Path, server: Server, certificate: ServerCertificate | None, log_level: str) -> None:
+    """Read everything again that may change while the service runs. What is wrong changes nothing."""
+    host = server.host
+    said = read_operations(directory / OPERATIONS)
+    if said.log != host.operations.log:
+        log_as_said(said.log, directory, log_level)
+    host.operations = said
+    if certificate is not None:
+        certificate.refresh()
+    host.access.refresh()
+    server.enforce()
+    log("reloaded")
+
+
+async def _watch(again: asyncio.Event, certificate: ServerCertificate | None, reload: Callable[[], None]) -> None:
+    """Take new certificates when they come, and all else when told."""
+    while True:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(again.wait(), LOOK_EVERY)
+        if certificate is not None:
+            certificate.refresh()
+        if again.is_set():
+            again.clear()
+            try:
+                reload()
+            except Exception as error:  # the next one may be good
+                log("not reloaded", level=logging.ERROR, reason=str(error))
+
+
+def _admin(directory: Path, server: Server, reload: Callable[[], None]) -> "Admin":
+    from polytempo.serve.admin import Actions, Admin  # an extra
+
+    host = server.host
+    actions = Actions(
+        partial(revoke_client, directory), partial(release, directory), partial(make_code, directory), reload
+    )
+    return Admin(host.said, lambda token: host.access.roster.operator_of(token), actions, host.alive)
+
+
+def _certificate(directory: Path, mutual: bool) -> ServerCertificate:
     if not (directory / "server.pem").exists():
         raise UserError(
             f"There is no {directory / 'server.pem'}. Make the server's certificate with `polytempo certs {directory} "
             "--host NAME`, or serve plaintext on loopback with --insecure."
         )
-    return server_credentials(directory)
+    return ServerCertificate(directory, mutual)

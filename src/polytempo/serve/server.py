@@ -1,25 +1,32 @@
-"""The network side of a service: gRPC sessions, and who may open one. It knows no strategy and keeps no state; requests
-go to the host's thread, and its messages come back."""
+"""The network side of a service: gRPC sessions, who may open one, and how much they may ask. It knows no strategy and
+keeps no state; requests go to the host's thread, and its messages come back."""
 
 import asyncio
 import logging
-from collections import Counter, deque
+import resource
+import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeAlias, cast
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from polytempo.core.errors import UserError
 from polytempo.serve import messages
-from polytempo.serve.access import Roster
+from polytempo.serve.access import UNKNOWN_CODE, Roster, client_name, enrol, hash_of, in_quarantine
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.checks import largest_message
-from polytempo.serve.host import Host, Request
+from polytempo.serve.host import RESTARTS, Host
+from polytempo.serve.incoming import BusyError, Incoming, Memory, Pace, size_of
 from polytempo.serve.logs import log
 from polytempo.serve.messages import Message
-from polytempo.serve.wire import CHANNEL_OPTIONS, SERVICE, Assembler, WireError, frames
-from polytempo.serve.wire_pb2 import Frame, Head
+from polytempo.serve.operations import Limits
+from polytempo.serve.requests import Request
+from polytempo.serve.wire import CHANNEL_OPTIONS, SERVICE, WireError, frames
+from polytempo.serve.wire_pb2 import Enrolled, Enrolment, Frame, Head
 
 WAITING_MESSAGES = 256
 """That a client may leave unread; one that reads no more is disconnected, and sent what it missed when it returns."""
@@ -27,21 +34,44 @@ WAITING_REQUESTS = 2
 """Requests of one session that may wait for their answer; the next is read when one of them has it."""
 
 SESSIONS = 3
-"""Of one client at a time: the one that counts, and some that have not noticed yet that they are over."""
+"""With one token at a time: the one that counts, and some that have not noticed yet that they are over."""
 LINGER = 5.0
 """Seconds that the last messages of a session that ends may take."""
+LOOK_EVERY = 0.2
+"""Seconds between looks at who may still talk to the server."""
+ENROLMENTS_PER_SECOND = 10.0
+"""With one code."""
+ENROLMENTS = 64
+"""At a time: who enrols is a stranger yet, and gRPC takes two megabytes from whoever may speak."""
+SPARED_FILES = 256
+"""That connections leave to the journal, the log, the roster and the operators' door."""
+SERVER_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that never speaks
+    ("grpc.max_connection_idle_ms", 60_000),  # one that opens no session
+    ("grpc.max_concurrent_streams", 8),
+)
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class GrpcSession:
     """One client's connection. The host hands messages over from its thread; they go out in order."""
 
-    def __init__(self, client: int, touched: deque["GrpcSession"]) -> None:
+    def __init__(self, client: int, token_hash: str, touched: deque["GrpcSession"]) -> None:
         self.client = client
+        self.token_hash = token_hash
+        self.download = ""
         self.outbox: deque[tuple[Message, int] | None] = deque()
         self.news = asyncio.Event()
         self.ended = asyncio.Event()
         self.ending = False
+        self.expelled: str | None = None
+        """Why it may not go on."""
         self.room = asyncio.Semaphore(WAITING_REQUESTS)
+        self.waiting: dict[int, tuple[float, int]] = {}
+        """Requests without an answer: when they came, and their bytes."""
         self._touched = touched
 
     def send(self, message: Message, answers: int = 0) -> None:
@@ -59,18 +89,35 @@ class GrpcSession:
 
 
 class Server:
-    """Sessions for a host. ``make_host`` is given what the host is to call when it has handed messages over."""
+    """Sessions for a host. ``make_host`` is given what the host is to call when it has handed messages over; with
+    ``mutual`` a client has to show its own certificate beside its token."""
 
-    def __init__(self, make_host: Callable[[Callable[[], None]], Host], roster: Roster) -> None:
-        self._roster = roster
+    def __init__(self, make_host: Callable[[Callable[[], None]], Host], mutual: bool = False) -> None:
+        self._mutual = mutual
         self._touched: deque[GrpcSession] = deque()
+        self._open: set[GrpcSession] = set()
         self._sessions: Counter[int] = Counter()
+        self._calls: Counter[str] = Counter()
+        """With each token: its sessions, and those that are over but whose client does not read their end."""
+        self._paces: defaultdict[int, Pace] = defaultdict(Pace)
+        self._memory = Memory()
         self._loop = asyncio.get_running_loop()
+        self._draining = False
         self.host = make_host(self._flush)
-        self._limit = largest_message(self.host.service.schema)
-        self._server = grpc.aio.server(options=(*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)))
-        session = grpc.stream_stream_rpc_method_handler(self._session, Frame.FromString, Frame.SerializeToString)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Session": session}),))
+        self._access, self._meters = self.host.access, self.host.meters
+        self._enforced: tuple[Roster, float] | None = None
+        self._largest = largest_message(self.host.service.schema)
+        self._enrolling = 0
+        most_connections = ("grpc.max_allowed_incoming_connections", _most_connections())
+        self._server = grpc.aio.server(options=(*SERVER_OPTIONS, most_connections))
+        handlers: dict[str, Any] = {
+            "Session": grpc.stream_stream_rpc_method_handler(self._session, Frame.FromString, Frame.SerializeToString),
+            # As a stream, because gRPC would wait for a single message for ever.
+            "Enrol": grpc.stream_unary_rpc_method_handler(
+                self._enrol, Enrolment.FromString, Enrolled.SerializeToString
+            ),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def listen(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
         """The port that is listened on. Without credentials only on loopback."""
@@ -87,79 +134,156 @@ class Server:
             ) from None
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Until told to stop, or until the host fails."""
+        """Until told to stop, or until the host fails. Then what has arrived is answered, clients are told to come
+        again, and the state is kept."""
         self.host.start()
         await self._server.start()
         while not stop.is_set() and self.host.error is None:
-            with_timeout = asyncio.wait_for(stop.wait(), 0.5)
-            await asyncio.gather(with_timeout, return_exceptions=True)
-        await self._server.stop(grace=1.0)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LOOK_EVERY)
+            self._access.refresh()
+            self.enforce()
+        self._draining = True
         await asyncio.to_thread(self.host.stop)
+        await self._server.stop(grace=1.0)
         if self.host.error is not None:
             raise self.host.error
 
+    def enforce(self) -> None:
+        """End the sessions of those who may not talk to the server any more."""
+        roster, now = self._access.roster, time.time()
+        if self._enforced is not None and self._enforced[0] is roster and now < self._enforced[1] + 1.0:
+            return
+        self._enforced = roster, now
+        for session in self._open:
+            reason = roster.objection(session.client, session.token_hash)
+            if reason is not None and session.expelled is None:
+                log("expelled", level=logging.WARNING, client=session.client, reason=reason)
+                session.expelled = reason
+                session.ended.set()
+
+    @property
+    def _limits(self) -> Limits:
+        return self.host.operations.limits
+
     # Sessions.
 
-    async def _session(self, _: Any, context: grpc.aio.ServicerContext[Frame, Frame]) -> None:
-        client = await self._who(context)
-        if self._sessions[client] >= SESSIONS:
-            self.host.refusals["session"] += 1
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this client has too many sessions open")
+    async def _session(self, _: Any, context: Context) -> None:
+        client, token_hash = await self._who(context)
+        await self._admit(client, token_hash, context)
+        self._calls[token_hash] += 1
+        try:
+            session = GrpcSession(client, token_hash, self._touched)
+            unread = await self._converse(session, context)
+            # By now the session holds nothing. The call ends when its client reads on, or is gone.
+            if session.expelled is not None:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, session.expelled)
+            if unread:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "what was sent was not read in time")
+        finally:
+            self._calls[token_hash] -= 1
+            if not self._calls[token_hash]:
+                del self._calls[token_hash]
+
+    async def _converse(self, session: GrpcSession, context: Context) -> bool:
+        """Until one side ends the session. Is there something left that the client does not read?"""
+        client = session.client
         self._sessions[client] += 1
-        session = GrpcSession(client, self._touched)
+        self._open.add(session)
+        self._meters.sessions = len(self._open)
         log("connected", client=client, peer=context.peer())
-        reading = asyncio.create_task(self._read(session, context))
-        writing = asyncio.create_task(self._write(session, context))
+        incoming = Incoming(context.read, lambda: self._limits, self._largest, self._memory)
+        reading = asyncio.create_task(self._read(session, incoming))
+        writing = asyncio.create_task(self._write(session, incoming, context))
         ending = asyncio.create_task(session.ended.wait())
         try:
             await asyncio.wait((reading, writing, ending), return_when=asyncio.FIRST_COMPLETED)
-            # A message that is being written has to go out: gRPC could not end the call behind half a message.
-            session.end()
-            session.news.set()
-            await asyncio.wait((writing,), timeout=LINGER)
+            if session.expelled is None:
+                # A message that is being written has to go out: gRPC could not end the call behind half a message.
+                session.end()
+                session.news.set()
+                await asyncio.wait((writing,), timeout=LINGER)
+            return not writing.done() or writing.exception() is not None
         finally:
             for side in (reading, writing, ending):
                 side.cancel()
+            incoming.close()
+            self._open.discard(session)
+            self._meters.sessions = len(self._open)
             self._sessions[client] -= 1
-            self.host.submit(Request(session, "gone", Head(), bytearray()))
+            if not self._sessions[client]:
+                del self._sessions[client]
+            self.host.submit(Request(session, "expelled" if session.expelled else "gone", Head(), bytearray()))
             log("disconnected", client=client)
 
-    async def _who(self, context: grpc.aio.ServicerContext[Frame, Frame]) -> int:
+    async def _who(self, context: Context) -> tuple[int, str]:
+        """The client that the token names, and the token's hash."""
         said = dict(context.invocation_metadata() or ()).get("authorization", "")
         kind, _, token = str(said).partition(" ")
-        client = self._roster.client_of(token) if kind == "Bearer" else None
-        if client is None:
-            self.host.refusals["token"] += 1
-            log("turned away", level=logging.WARNING, peer=context.peer())
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no client has this token")
-        assert client is not None  # abort raises
-        return client
+        self._access.refresh()  # a token that was made a moment ago counts
+        roster = self._access.roster
+        client = roster.client_of(token) if kind == "Bearer" else None
+        if client is None or not self._shows_certificate_of(client, context):
+            reason = "no client has this token, or it has expired"
+            if client is not None:
+                reason = f"the certificate shown is not that of client {client}, whose token this is"
+            self.host.meters.refusals["token"] += 1
+            log("turned away", level=logging.WARNING, peer=context.peer(), reason=reason)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+        if client in roster.quarantined:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, in_quarantine(roster.quarantined[client]))
+        return cast("int", client), hash_of(token)  # abort raises
 
-    async def _read(self, session: GrpcSession, context: grpc.aio.ServicerContext[Frame, Frame]) -> None:
-        assembler = Assembler(self._limit)
-        while (frame := await context.read()) is not grpc.aio.EOF:
+    def _shows_certificate_of(self, client: int, context: Context) -> bool:
+        return not self._mutual or client_name(client) in _common_names(context)
+
+    async def _admit(self, client: int, token_hash: str, context: Context) -> None:
+        """Turn away, for now, who would be one too many."""
+        problem = None
+        if self._draining:
+            problem = RESTARTS
+        elif self._calls[token_hash] >= SESSIONS:
+            problem = "this client has too many sessions open"
+        elif len(self._open) >= self._limits.sessions:
+            problem = "the server has too many sessions open"
+        elif not self._sessions[client] and len(self._sessions) >= self._limits.clients:
+            problem = "the server has too many clients"
+        if problem is not None:
+            if problem != RESTARTS:
+                self._meters.refusals["session"] += 1
+            code = grpc.StatusCode.UNAVAILABLE if problem == RESTARTS else grpc.StatusCode.RESOURCE_EXHAUSTED
+            await context.abort(code, problem)
+
+    async def _read(self, session: GrpcSession, incoming: Incoming) -> None:
+        while True:
             try:
-                whole = assembler.add(frame)
+                whole = await incoming.message()
                 if whole is None:
-                    continue
+                    return
                 head, body = whole
                 kind = head.WhichOneof("kind")
                 if kind not in ("hello", "ready", "push", "pull", "leave", "branch"):
                     raise WireError(f"a client sent a message of kind {kind}")
-                if not head.request:
-                    raise WireError(f"a client sent a {kind} without a number")
-            except WireError as error:
-                self.host.refusals["wire"] += 1
-                log("refused", level=logging.WARNING, client=session.client, kind="wire", reason=str(error))
-                session.send(messages.refusal(str(error)))
-                session.end()
-                self._wake()
+                if not head.request or head.request in session.waiting:
+                    raise WireError(f"a client sent a {kind} without a number of its own")
+            except (WireError, BusyError) as error:
+                if isinstance(error, BusyError):
+                    session.send(messages.refusal("the server has no memory left for this at the moment", again=True))
+                    session.end()
+                    self._wake()
+                else:  # the host refuses it, and ends the session
+                    self.host.submit(Request(session, "wire", Head(), bytearray(), str(error)))
                 await asyncio.Event().wait()  # the writer ends the session when that is out
                 return
+            self._meters.bytes_in += len(body)
+            session.waiting[head.request] = self._loop.time(), size_of(head, body)
+            pause = self._paces[session.client].pause(self._loop.time(), self._limits.requests_per_second)
+            if pause:
+                await asyncio.sleep(pause)
             await session.room.acquire()
             self.host.submit(Request(session, kind, head, body))
 
-    async def _write(self, session: GrpcSession, context: grpc.aio.ServicerContext[Frame, Frame]) -> None:
+    async def _write(self, session: GrpcSession, incoming: Incoming, context: Context) -> None:
         while True:
             await session.news.wait()
             session.news.clear()
@@ -170,9 +294,17 @@ class Server:
                 (head, body), answers = item
                 head.answers = answers
                 for frame in frames(head, body):
-                    await context.write(frame)
+                    async with asyncio.timeout(self._limits.unread_seconds):
+                        await context.write(frame)
+                self._meters.bytes_out += head.size
                 if answers:
-                    session.room.release()
+                    self._answered(session, incoming, answers)
+
+    def _answered(self, session: GrpcSession, incoming: Incoming, request: int) -> None:
+        came, size = session.waiting.pop(request)
+        incoming.answered(size)
+        self._meters.answered(self._loop.time() - came)
+        session.room.release()
 
     def _flush(self) -> None:
         if self._touched:
@@ -184,3 +316,57 @@ class Server:
             session.news.set()
             if session.ending:
                 session.ended.set()
+
+    # Enrolment.
+
+    async def _enrol(self, _: Any, context: Context) -> Enrolled:
+        if self._enrolling >= ENROLMENTS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrol at the moment: try again")
+        self._enrolling += 1
+        try:
+            return await self._enrolled(context)
+        finally:
+            self._enrolling -= 1
+
+    async def _enrolled(self, context: Context) -> Enrolled:
+        names = _common_names(context) if self._mutual else None
+        try:
+            said = await self._enrolment(context)
+            self._access.refresh()
+            known = self._access.roster.enrolee_of(said.code, said.token_sha256)
+            if known is None:  # whoever guesses keeps nobody waiting, and costs no disk
+                raise UserError(UNKNOWN_CODE)
+            await asyncio.sleep(self._paces[known].pause(self._loop.time(), ENROLMENTS_PER_SECOND))
+            client, expires = await asyncio.to_thread(
+                enrol, self._access.directory, said.code, said.token_sha256, names
+            )
+        except UserError as error:
+            self._meters.refusals["code"] += 1
+            log("enrolment refused", level=logging.WARNING, peer=context.peer(), reason=str(error))
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        self._access.refresh()
+        self.enforce()
+        log("enrolled", client=client, peer=context.peer())
+        return Enrolled(client=client, expires=0.0 if expires is None else expires.timestamp())
+
+    async def _enrolment(self, context: Context) -> Enrolment:
+        try:
+            async with asyncio.timeout(self._limits.hello_seconds):
+                said = await context.read()
+        except (TimeoutError, DecodeError):
+            said = grpc.aio.EOF
+        if said is grpc.aio.EOF:
+            raise UserError("An enrolment has to say its code at once.")
+        return cast("Enrolment", said)
+
+
+def _most_connections() -> int:
+    """Who opens connections and says nothing must not use up the files that the service needs itself."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 - 1 if files == resource.RLIM_INFINITY else max(files - SPARED_FILES, files // 2)
+
+
+def _common_names(context: Context) -> tuple[str, ...]:
+    """Of the certificate that the other side has shown."""
+    shown = context.auth_context().get("x509_common_name", ())
+    return tuple(name.decode("utf-8", "replace") for name in shown)

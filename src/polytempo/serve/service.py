@@ -71,6 +71,10 @@ class Member:
     """... when it came, ..."""
     due: Due | None = None
     """... and when it was awaited, by a strategy that plans arrivals."""
+    accuracy: float | None = None
+    """That it last reported, ..."""
+    loss: float | None = None
+    """... with the loss."""
     joined_at: float = 0.0
     status_since: float = 0.0
     idle_seconds: float = 0.0
@@ -144,10 +148,12 @@ class Service:
         member.version, member.staleness = update.version, self.strategy.tau(update)
         member.updates, member.answered, member.updated_at = member.updates + 1, handed.task, self.now
         member.due = self.flights[client].order.due
+        if handed.accuracy is not None:
+            member.accuracy, member.loss = handed.accuracy, handed.loss
         self.updates += 1
         del self.flights[client]
         self._become(client, Status.PAUSED)
-        orders = self._obey(self.strategy.updated(update, self.now))
+        orders = self._obey(self.strategy.receive(update, self.now))
         return orders + self._ready(client) if handed.ready else orders
 
     def update_of(self, client: int, handed: Handed) -> Update:

@@ -32,14 +32,10 @@ class ServiceSettings(Method):
     warm_up: int | None = Field(
         None, ge=0, description="epochs on all proxy sets that the first model is trained (default 5 if there are any)"
     )
-    norm_bound: float = Field(
-        10.0, gt=0, description="how far an update may lead, in multiples of its start's norm (at least 1)"
-    )
-    patience: float = Field(60.0, gt=0, description="seconds that a client may be away before it counts as gone")
 
     def lasting(self) -> dict[str, Any]:
         """Those that cannot change while the service lives, as plain JSON data."""
-        changeable = {"data_dir", "init", "proxies", "norm_bound", "patience"}
+        changeable = {"data_dir", "init", "proxies"}
         said: dict[str, Any] = json.loads(self.model_dump_json(exclude=changeable))
         return said
 

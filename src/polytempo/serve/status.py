@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,21 @@ from typing import Any
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
+from polytempo.serve.access import Roster
 from polytempo.serve.journal import Journal
 from polytempo.serve.logs import log
+from polytempo.serve.meters import Meters
 from polytempo.serve.opening import STATUS
-from polytempo.serve.service import Service
+from polytempo.serve.service import Member, Service
 from polytempo.strategies.strategy import Strategy
 
 WRITTEN_EVERY = 1.0
 """Seconds."""
 RATE_OVER = 10.0
 """Seconds that updates per second are counted over."""
+SHOWN = 200
+"""Splits, and regroupings, at most."""
+NOBODY = Member()
 
 
 class StatusFile:
@@ -31,6 +36,8 @@ class StatusFile:
         self._path = directory / STATUS
         self._counts: deque[tuple[float, int]] = deque()
         self._next = 0.0
+        self.said: dict[str, Any] = {}
+        """What was written last."""
 
     def write(
         self,
@@ -38,7 +45,8 @@ class StatusFile:
         now: float,
         connected: Collection[int],
         journal: Journal,
-        refusals: Counter[str],
+        meters: Meters,
+        roster: Roster,
         stopping: bool = False,
     ) -> None:
         seconds = time.monotonic()
@@ -54,11 +62,13 @@ class StatusFile:
                 "updates": service.updates,
                 "updates_per_second": self._rate(seconds, service.updates),
                 "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
-                "clients": _clients(service, now, connected),
+                "clients": _clients(service, now, connected, roster),
+                **_clusters(service.strategy),
                 "timers": len(service.timers),
-                "refusals": dict(refusals),
+                **meters.said(),
                 "journal": {"events": journal.last, "bytes": journal.bytes, "snapshot_bytes": journal.snapshot_bytes},
             }
+            self.said = said
             temporary = self._path.with_suffix(".tmp")
             temporary.write_text(json.dumps(said))
             temporary.replace(self._path)
@@ -83,7 +93,8 @@ def read_status(directory: Path) -> dict[str, Any]:
     return said | {"running": fresh and not said["stopped"] and _alive(said["process"])}
 
 
-def _clients(service: Service, now: float, connected: Collection[int]) -> list[dict[str, Any]]:
+def _clients(service: Service, now: float, connected: Collection[int], roster: Roster) -> list[dict[str, Any]]:
+    """Those who have taken part, and those in quarantine."""
     due = {client: flight.order.due.row() for client, flight in service.flights.items() if flight.order.due}
     return [
         {
@@ -95,13 +106,40 @@ def _clients(service: Service, now: float, connected: Collection[int]) -> list[d
             "version": member.version,
             "staleness": member.staleness,
             "last_update": member.updated_at,
+            "accuracy": member.accuracy,
+            "loss": member.loss,
             "idle_share": member.idle_share(now),
             "cluster": service.strategy.cluster_of(client),
+            **_access_row(roster, client),
             **mixture_row(service.strategy, client),
             **due.get(client, {}),
         }
-        for client, member in sorted(service.members.items())
+        for client in sorted({*service.members, *roster.quarantined})
+        for member in [service.members.get(client, NOBODY)]
     ]
+
+
+def _access_row(roster: Roster, client: int) -> dict[str, Any]:
+    entry, quarantine = roster.clients.get(client), roster.quarantined.get(client)
+    return {
+        "token": entry is not None,
+        "expires": None if entry is None or entry.expires is None else entry.expires.timestamp(),
+        "quarantined": None if quarantine is None else quarantine.reason,
+    }
+
+
+def _clusters(strategy: Strategy) -> dict[str, list[dict[str, Any]]]:
+    """How the clusters came about, most of it: a service that lives for months regroups often."""
+    return {
+        "splits": [
+            {"at": split.time, "cluster": split.cluster, "parts": split.parts, "clients": list(map(len, split.members))}
+            for split in strategy.splits()[-SHOWN:]
+        ],
+        "regroupings": [
+            {"at": it.time, "kind": it.kind, "source": it.source, "target": it.target, "clients": len(it.clients)}
+            for it in strategy.regroupings()[-SHOWN:]
+        ],
+    }
 
 
 def mixture_row(strategy: Strategy, client: int) -> dict[str, list[float]]:

@@ -20,6 +20,7 @@ from polytempo.serve.wire_pb2 import Frame, Head
 
 SERVICE = "polytempo.Federation"
 SESSION = f"/{SERVICE}/Session"
+ENROL = f"/{SERVICE}/Enrol"
 FRAME_BYTES = 1 << 20
 LARGEST_HEAD = 1 << 20
 CHANNEL_OPTIONS = (
@@ -56,6 +57,8 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "F16": np.dtype(np.float16),
     "I64": np.dtype(np.int64),
     "I32": np.dtype(np.int32),
+    "U32": np.dtype(np.uint32),
+    "U16": np.dtype(np.uint16),
     "U8": np.dtype(np.uint8),
     "BOOL": np.dtype(np.bool_),
 }
@@ -141,29 +144,29 @@ def frames(head: Head, body: Sequence[Buffer] = ()) -> Iterator[Frame]:
 
 
 class Assembler:
-    """Puts frames together again. No message may be larger than ``limit``."""
+    """Puts frames together again. No message may be larger than ``limit``, and one takes no more memory than has come
+    of it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._head: Head | None = None
         self._body = bytearray()
-        self._filled = 0
 
     def add(self, frame: Frame) -> tuple[Head, bytearray] | None:
         """A whole message, when this frame was its last."""
         if self._head is None:
             self._begin(frame)
         elif frame.HasField("head"):
-            raise WireError(f"a message began before {len(self._body) - self._filled} bytes of the last one had come")
+            missing = self._head.size - len(self._body)
+            raise WireError(f"a message began before {missing} bytes of the last one had come")
         assert self._head is not None
-        end = self._filled + len(frame.data)
-        if end > len(self._body):
-            raise WireError(f"a message has more than the {len(self._body)} bytes that it said it had")
-        if not frame.data and self._body:
+        size = self._head.size
+        if len(self._body) + len(frame.data) > size:
+            raise WireError(f"a message has more than the {size} bytes that it said it had")
+        if not frame.data and size:
             raise WireError("a frame has no data")
-        self._body[self._filled : end] = frame.data
-        self._filled = end
-        if end < len(self._body):
+        self._body += frame.data
+        if len(self._body) < size:
             return None
         whole = self._head, self._body
         self._head, self._body = None, bytearray()
@@ -176,4 +179,4 @@ class Assembler:
             raise WireError(f"a head has {frame.head.ByteSize()} bytes; expected at most {LARGEST_HEAD}")
         if frame.head.size > self._limit:
             raise WireError(f"a message has {frame.head.size} bytes; expected at most {self._limit}")
-        self._head, self._body, self._filled = frame.head, bytearray(frame.head.size), 0
+        self._head = frame.head

@@ -6,6 +6,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Enrolment(_message.Message):
+    __slots__ = ("code", "token_sha256")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_SHA256_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    token_sha256: str
+    def __init__(self, code: _Optional[str] = ..., token_sha256: _Optional[str] = ...) -> None: ...
+
+class Enrolled(_message.Message):
+    __slots__ = ("client", "expires")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    client: int
+    expires: float
+    def __init__(self, client: _Optional[int] = ..., expires: _Optional[float] = ...) -> None: ...
+
 class Frame(_message.Message):
     __slots__ = ("head", "data")
     HEAD_FIELD_NUMBER: _ClassVar[int]
@@ -51,19 +67,23 @@ class Head(_message.Message):
     def __init__(self, size: _Optional[int] = ..., request: _Optional[int] = ..., answers: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., pull: _Optional[_Union[Pull, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., branch: _Optional[_Union[Branch, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., model: _Optional[_Union[Model, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("task", "heeded")
+    __slots__ = ("task", "heeded", "uploads", "downloads")
     TASK_FIELD_NUMBER: _ClassVar[int]
     HEEDED_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    DOWNLOADS_FIELD_NUMBER: _ClassVar[int]
     task: int
     heeded: int
-    def __init__(self, task: _Optional[int] = ..., heeded: _Optional[int] = ...) -> None: ...
+    uploads: _containers.RepeatedScalarFieldContainer[str]
+    downloads: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, task: _Optional[int] = ..., heeded: _Optional[int] = ..., uploads: _Optional[_Iterable[str]] = ..., downloads: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class Push(_message.Message):
-    __slots__ = ("task", "base", "samples", "steps", "chosen", "answers", "ready")
+    __slots__ = ("task", "base", "samples", "steps", "chosen", "answers", "ready", "encoding", "accuracy", "loss")
     TASK_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +91,9 @@ class Push(_message.Message):
     CHOSEN_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
     task: int
     base: int
     samples: int
@@ -78,7 +101,10 @@ class Push(_message.Message):
     chosen: int
     answers: str
     ready: bool
-    def __init__(self, task: _Optional[int] = ..., base: _Optional[int] = ..., samples: _Optional[int] = ..., steps: _Optional[int] = ..., chosen: _Optional[int] = ..., answers: _Optional[str] = ..., ready: _Optional[bool] = ...) -> None: ...
+    encoding: str
+    accuracy: float
+    loss: float
+    def __init__(self, task: _Optional[int] = ..., base: _Optional[int] = ..., samples: _Optional[int] = ..., steps: _Optional[int] = ..., chosen: _Optional[int] = ..., answers: _Optional[str] = ..., ready: _Optional[bool] = ..., encoding: _Optional[str] = ..., accuracy: _Optional[float] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class Pull(_message.Message):
     __slots__ = ()
@@ -93,20 +119,24 @@ class Branch(_message.Message):
     def __init__(self) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("client", "names", "shapes", "parameters", "seed", "task")
+    __slots__ = ("client", "names", "shapes", "parameters", "seed", "task", "upload", "download")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
     client: int
     names: _containers.RepeatedScalarFieldContainer[str]
     shapes: _containers.RepeatedCompositeFieldContainer[Shape]
     parameters: int
     seed: int
     task: int
-    def __init__(self, client: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., parameters: _Optional[int] = ..., seed: _Optional[int] = ..., task: _Optional[int] = ...) -> None: ...
+    upload: str
+    download: str
+    def __init__(self, client: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., parameters: _Optional[int] = ..., seed: _Optional[int] = ..., task: _Optional[int] = ..., upload: _Optional[str] = ..., download: _Optional[str] = ...) -> None: ...
 
 class Shape(_message.Message):
     __slots__ = ("sizes",)

@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
+from polytempo.core.encodings import parse_encodings
 from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file, unknown
 from polytempo.core.validation import refusal
 from polytempo.learn.asking import parse_asking
+from polytempo.learn.privacy import parse_privacy
+from polytempo.sim.uploads import parse_attack
 from polytempo.strategies.method import Method
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
@@ -40,6 +43,14 @@ class Experiment(Method):
     ask: str | None = Field(
         None, description="when a client that has its model trains it and asks for a newer one (default: at once)"
     )
+    attack: str | None = Field(
+        None, description="what some clients send instead of their updates: scaled:SHARE:FACTOR or sign-flip:SHARE"
+    )
+    privacy: str | None = Field(
+        None, description="CLIP:NOISE: updates are clipped to this length, and blurred by so many times as much"
+    )
+    upload: str = Field("", description="how updates are encoded: fp16 or topk:SHARE (default: float32)")
+    download: str = Field("", description="how models are, beside upload: fp16 (default: float32)")
     proxies: Annotated[str | None, BeforeValidator(_as_words)] = Field(
         None, description="the server's own samples: how many per cluster to set aside, default, or an .npz"
     )
@@ -64,6 +75,11 @@ class Experiment(Method):
         super().check()
         if self.ask is not None:
             parse_asking(self.ask)
+        if self.attack is not None:
+            parse_attack(self.attack)
+        if self.privacy is not None:
+            parse_privacy(self.privacy)
+        parse_encodings(self.upload, self.download)
         file = proxy_file(self.proxies or "")
         if file is not None and not file.is_file():
             raise UserError(

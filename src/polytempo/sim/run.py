@@ -15,12 +15,15 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from polytempo.core.encodings import parse_encodings
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import digest, save
 from polytempo.learn.asking import parse_asking
 from polytempo.learn.flat import read_vector
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
+from polytempo.learn.privacy import parse_privacy
+from polytempo.sim.compression import Compression
 from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_clusters, write_json
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.exchanges import exchange_figures
@@ -29,6 +32,7 @@ from polytempo.sim.flight import Kind
 from polytempo.sim.history import History, Row
 from polytempo.sim.measures import cluster_figures, device_figures
 from polytempo.sim.simulator import Simulator
+from polytempo.sim.uploads import Uploads, parse_attack
 from polytempo.sim.world import begun_with, federation_of, proxy_sets_of, warm_up
 from polytempo.strategies.served import served_models
 from polytempo.strategies.strategy import Strategy
@@ -126,7 +130,14 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     eval_every = experiment.eval_every or len(federation)
     asking = None if e.ask is None else parse_asking(e.ask)
     workers = experiment.worker_count()
-    return Simulator(strategy, federation, devices, learner, stop, eval_every, e.seed, workers, history, asking)
+    attack = None if e.attack is None else parse_attack(e.attack)
+    privacy = None if e.privacy is None else parse_privacy(e.privacy)
+    # Where models stay with their clients nothing is encoded.
+    compression = Compression(*parse_encodings(e.upload, e.download)) if strategy.travels else None
+    uploads = Uploads(attack, len(federation), e.seed, privacy, compression)
+    return Simulator(
+        strategy, federation, devices, learner, stop, eval_every, e.seed, workers, history, asking, uploads
+    )
 
 
 def _stop(experiment: Experiment, clients: int) -> Stop:
@@ -237,6 +248,7 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
         "merges": regrouped.count("merge"),
         "purity": last["purity"],
         "ari": last["ari"],
+        "epsilon": simulator.uploads.epsilon(int(simulator.clients.updates.max())),
         "digest": digest(simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates),
     }
 
@@ -288,6 +300,7 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
             if clusters
             else {}
         ),
+        **({"attackers": simulator.uploads.attackers} if experiment.attack is not None else {}),
         **simulator.strategy.resolved(),
     }
 

@@ -6,6 +6,7 @@ whatever the number of workers."""
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from polytempo.sim.history import History, update_row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.network import Network
 from polytempo.sim.traffic import Traffic
+from polytempo.sim.uploads import Uploads
 from polytempo.strategies.contract import check_order, check_upload
 from polytempo.strategies.strategy import Strategy
 from polytempo.world.devices import Devices
@@ -50,14 +52,15 @@ class Simulator:
         workers: int,
         history: History,
         asking: Asking | None = None,
+        uploads: Uploads | None = None,
     ) -> None:
         self.strategy, self.federation, self.devices, self.learner = strategy, federation, devices, learner
         self.eval_every, self.seed = eval_every, seed
-        self.history = history
+        self.history, self.uploads = history, uploads or Uploads()
         self.pool = Lookahead(workers)
         self._x = torch.from_numpy(federation.dataset.x)
         self.evaluator = Evaluator(strategy, federation, devices, learner, stop, history, self.pool, self._x)
-        self.network = Network(devices, strategy.travels, learner.schema.size)
+        self.network = Network(devices, strategy.travels, learner.schema.size, self.uploads.compression)
         self.traffic = Traffic(history, self.network.model_bytes)
         self.asks = None if asking is None else Asks(asking, federation, learner.scorer, self._x, seed)
         exchanges = Exchanges(strategy, federation, learner, history, self.pool, self._x)
@@ -224,7 +227,6 @@ class Simulator:
         density = 1.0 if order.mask is None else float(order.mask.float().mean())
         upload = self.learner.schema.trained(order.mask, order.trainable)
         check_upload(order, upload)
-        whole = self.network.model_bytes
         flight = Flight(
             self.agenda.ticket(),
             order,
@@ -234,7 +236,7 @@ class Simulator:
             math.inf,
             self.devices.step_seconds(client, count) * density,
             order.work.steps_for(self.federation.samples(client, generation)),
-            whole if upload is None else min(4 * int(upload.sum()), whole),
+            self.network.update_bytes(upload),
         )
         self.clients.status[client] = Status.TRAINING
         self.clients.idle[client] += self.now - self.clients.ready_since[client]
@@ -304,18 +306,11 @@ class Simulator:
             self._submit(client, flight)
 
     def _submit(self, client: int, flight: Flight) -> None:
-        data = self.federation.client(client, flight.generation)
-        assignment = Assignment(
-            flight.order,
-            self._x,
-            torch.from_numpy(data.y),
-            data.train,
-            flight.steps,
-            flight.count,
-            self.seed,
-            tuple(flight.sends),
-        )
-        self.pool.submit(flight.ticket, self.network.arrival(flight), lambda: self.learner.carry_out(assignment))
+        data, received = self.federation.client(client, flight.generation), self.uploads.compression.received
+        y, steps, sends = torch.from_numpy(data.y), flight.steps, tuple(flight.sends)
+        assignment = Assignment(flight.order, self._x, y, data.train, steps, flight.count, self.seed, sends)
+        arrival = self.network.arrival(flight)
+        self.pool.submit(flight.ticket, arrival, lambda: self.learner.carry_out(received(assignment)))
 
     # Updates.
 
@@ -325,25 +320,21 @@ class Simulator:
             return  # it was told to report, and did
         del self._flights[client]
         outcome: Outcome = self.pool.result(ticket)
+        trained = self.learner.schema.trained(flight.order.mask, flight.order.trainable)
+        arriving = self.uploads.arriving(outcome, client, flight.count, trained)
         self.traffic.upload(self.now, flight.upload_bytes)
-        if not outcome.finite:
+        if not arriving.finite:
             self._refuse(client, flight.order.due)
             return
         self.client_steps += flight.steps
         self.refused_in_a_row = 0
-        update = Update(
-            client,
-            outcome.version,
-            outcome.start,
-            outcome.weights,
-            self.federation.samples(client, flight.generation),
-            flight.steps,
-            outcome.chosen,
-            outcome.answers,
-        )
+        o, samples = outcome, self.federation.samples(client, flight.generation)
+        update = Update(client, o.version, o.start, o.weights, samples, flight.steps, o.chosen, o.answers)
         staleness = self.strategy.tau(update)
         self._record(update, flight, staleness)
-        self._carry_out(self.strategy.updated(update, self.now))
+        arrived = self.uploads.compression.arriving(arriving, flight, trained)
+        received = replace(update, start=arrived.start, weights=arrived.weights)
+        self._carry_out(self.strategy.receive(received, self.now))
         if self.exchanges is not None:
             self.exchanges.keep(self.now, self.updates, update, staleness, flight.generation)
         for _ in range(self.federation.drifts_after_update(client, int(self.clients.updates[client]))):
@@ -385,6 +376,7 @@ class Simulator:
         return {name: getattr(self, name) for name in self._state} | {
             "evaluator": self.evaluator.save_state(),
             "traffic": self.traffic.save_state(),
+            "residuals": self.uploads.compression.residuals,
             "exchanges": None if self.exchanges is None else self.exchanges.save_state(),
             "strategy": self.strategy.save_state(),
         }
@@ -394,6 +386,7 @@ class Simulator:
             setattr(self, name, saved[name])
         self.evaluator.load_state(saved["evaluator"])
         self.traffic.load_state(saved["traffic"])
+        self.uploads.compression.residuals = saved["residuals"]
         if self.exchanges is not None:
             self.exchanges.load_state(saved["exchanges"])
         self.strategy.load_state(saved["strategy"])

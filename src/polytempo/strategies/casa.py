@@ -73,7 +73,8 @@ class DynamicClusters(Clustered, ABC):
         self.t += 1
         client = update.client
         self.began[client] = -1
-        fingerprint = Fingerprint.of(client, update.delta if self.source == "delta" else update.weights, update.samples)
+        compared = update.own_delta if self.source == "delta" else update.own_weights
+        fingerprint = Fingerprint.of(client, compared, update.samples)
         others = self.buffers.empty(client)
         if client not in self.clusters.home:
             self.clusters.assign(client, self._nearest(fingerprint, others))

@@ -186,9 +186,9 @@ class EchoPFL(Clustered):
         if self.assignment == "kl":
             return divergence(self.soft_labels.get(update.client), self._soft_label_of(cluster, update.client))
         if self.assignment == "cosine":
-            own, theirs = update.weights - self.setting.initial, model - self.setting.initial
+            own, theirs = update.own_weights - self.setting.initial, model - self.setting.initial
             return -cosine(own, theirs, norm(own) * norm(theirs))
-        return l1(update.weights, model)
+        return l1(update.own_weights, model)
 
     def _soft_label_of(self, cluster: int, but: int | None = None) -> np.ndarray | None:
         """The mean over its members; but for one, unless it is alone."""

@@ -40,6 +40,9 @@ class BestOfK(Clustered):
     def tau(self, update: Update) -> int:
         return max(self.clusters.branches[self.chosen(update)].version - update.version, 0)
 
+    def branch_of(self, update: Update) -> int:
+        return self.chosen(update)
+
     def chosen(self, update: Update) -> int:
         """The cluster whose model the client chose; its own, if it was not asked."""
         return self.clusters.of(update.client) if update.chosen is None else update.chosen

@@ -7,11 +7,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
+from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
 from polytempo.core.schedules import parse_rate
 from polytempo.core.vectors import Schema
 from polytempo.strategies.contract import check_packable
 from polytempo.strategies.parts.participation import parse_quota
+from polytempo.strategies.parts.robust import Mix, parse_robust
 from polytempo.strategies.strategy import Setting, Strategy, make_strategy
 
 
@@ -23,6 +25,12 @@ class Method(BaseModel):
     strategy: str = Field(description="name of the method, or the import path of your own")
     parameters: dict[str, Any] = Field({}, description="the strategy's own parameters")
     participation: str = Field("all", description="all, k:NUMBER at once, or share:FRACTION per round")
+    clip: float | None = Field(
+        None, gt=0, description="scale updates down to so many times the median norm of recent ones (default: never)"
+    )
+    robust: str = Field(
+        "none", description="what moves a model: none, the update itself; median:K or trimmed:K:SHARE of recent ones"
+    )
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimiser")
     lr: float | str = Field(
         0.05, description="local learning rate, or step:START:FACTOR:ROUNDS, cosine:START:END:ROUNDS"
@@ -50,8 +58,8 @@ class Method(BaseModel):
         )
 
     def check(self) -> None:
-        """Refuse an unknown strategy, parameter or participation before anything costly begins."""
-        make_strategy(self.strategy, self.parameters)
+        """Refuse an unknown strategy, parameter, participation or robust mix before anything costly begins."""
+        self._mix_for(make_strategy(self.strategy, self.parameters))
         parse_quota(self.participation)
 
     def begin(
@@ -64,6 +72,16 @@ class Method(BaseModel):
         """The strategy before its first event."""
         strategy = make_strategy(self.strategy, self.parameters)
         quota = parse_quota(self.participation)
-        strategy.begin(Setting(initial, schema, self.work(), quota, self.seed, planned_updates, objects or {}))
+        mix, given = self._mix_for(strategy), objects or {}
+        strategy.begin(Setting(initial, schema, self.work(), quota, self.seed, planned_updates, given, self.clip, mix))
         check_packable(strategy)
         return strategy
+
+    def _mix_for(self, strategy: Strategy) -> Mix | None:
+        mix = parse_robust(self.robust)
+        if mix is not None and strategy.alone:
+            raise UserError(
+                f"robust is {self.robust!r}, and in {self.strategy} every client has a model of its own, so that there "
+                "are no updates of others to mix with. Leave robust out; clip works with every method."
+            )
+        return mix

@@ -13,6 +13,7 @@ class Standalone(Strategy):
     """No federation: ``w_i`` is whatever client i last trained, and it goes on from there."""
 
     travels = False
+    alone = True
 
     def setup(self) -> None:
         self.own: dict[int, Branch] = {}

@@ -19,6 +19,7 @@ from polytempo.core.splits import Regrouping, Split
 from polytempo.core.validation import refusal
 from polytempo.core.vectors import Schema
 from polytempo.strategies.parts.participation import EVERYONE, Participation, Quota
+from polytempo.strategies.parts.robust import Mix, Screen
 
 S = TypeVar("S", bound="Strategy")
 
@@ -35,6 +36,10 @@ class Setting:
     planned_updates: int | None = None
     objects: Mapping[str, Any] = field(default_factory=dict)
     """What a method needs from the world, by name (losses on proxy data, say). They are not part of its state."""
+    clip: float | None = None
+    """How far an update may lead, in multiples of the usual."""
+    mix: Mix | None = None
+    """Of which recent deltas an update's is made; None for its own."""
 
 
 class Strategy:
@@ -47,22 +52,36 @@ class Strategy:
     """Do models travel between server and clients? If not, they cost no bytes and no network time."""
     reconstructed: ClassVar[bool] = False
     """Is the method known only from how other papers describe it? Tables say so."""
+    alone: ClassVar[bool] = False
+    """Has every client a branch of its own? Then there is nobody with whom its deltas could be mixed robustly."""
     needs_proxies: ClassVar[bool] = False
     """Does the server need proxy sets, samples of its own for each cluster (``parts/proxies.py``)?"""
 
     model: Branch
     setting: Setting
     participation: Participation
+    screen: Screen | None = None
+    """Looks at updates before the method does, where that is set."""
 
     def begin(self, setting: Setting) -> None:
         """Called once, before the first event."""
         self.setting = setting
         self.participation = Participation(setting.participation, setting.seed)
         self.model = Branch(setting.initial)
+        if setting.clip is not None or setting.mix is not None:
+            self.screen = Screen(setting.clip, setting.mix)
         self.setup()
 
     def setup(self) -> None:
         """Make the method's own state."""
+
+    def receive(self, update: Update, now: float) -> Orders:
+        """What drivers call when an update arrives: ``updated``, with the update clipped and mixed if that is set. Not
+        for methods to override."""
+        if self.screen is not None:
+            members = self.participation.members
+            update = self.screen.screened(update, self.branch_of(update), self.cluster_of, members)
+        return self.updated(update, now)
 
     # Events. Each answers with orders, or with nothing.
 
@@ -101,6 +120,10 @@ class Strategy:
     def cluster_of(self, client: int) -> int:
         """Clients with the same number share a model."""
         return 0
+
+    def branch_of(self, update: Update) -> int:
+        """The number of the branch that an update counts on: that of its client, unless the client chose another."""
+        return self.cluster_of(update.client)
 
     def tau(self, update: Update) -> int:
         """The staleness of an update: ``tau_i = t - v_i``."""

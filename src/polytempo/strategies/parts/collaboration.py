@@ -23,6 +23,7 @@ class Collaboration(Strategy, ABC):
     """The base of all such methods. A method says how client i's model is compared with others' (``meet``), which
     weights follow (``weigh``) and what local training adds to the loss (``objective``)."""
 
+    alone = True
     questions: tuple[str, ...] = ()
     """What clients are asked for the weights."""
 

@@ -1,0 +1,130 @@
+"""Connections for a protocol of asyncio, so that nobody can hold the door: so many at a time, so many of one peer, and
+none for longer than a request needs. A handshake counts as a connection."""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+
+from polytempo.core.errors import UserError
+from polytempo.serve.logs import log
+
+CONNECTIONS = 128
+"""At a time, ..."""
+CONNECTIONS_OF_PEER = 32
+"""... and of one peer: behind one address there may be several operators with a browser each."""
+LIFETIME = 20.0
+"""Seconds for one request and its answer, from the first packet to the last."""
+HANDSHAKE = 5.0
+"""Seconds."""
+BREATH = 0.1
+"""Seconds until it is tried again when the machine has no room for a connection."""
+
+
+class Door:
+    """Listens on an address and gives each connection a protocol of its own."""
+
+    def __init__(self, make_protocol: Callable[[], asyncio.Protocol], lifetime: float = LIFETIME) -> None:
+        self.turned_away = 0
+        self._make_protocol = make_protocol
+        self._lifetime = lifetime
+        self._open: Counter[str] = Counter()
+        self._attending: set[asyncio.Task[None]] = set()
+
+    async def open(self, address: str, context: ssl.SSLContext | None) -> int:
+        """The port that is listened on. A certificate that the context loads later counts from the next handshake."""
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            family, _, _, _, where = found[0]
+            self._socket = socket.create_server(where[:2], family=family)
+        except (OSError, ValueError, OverflowError):
+            raise UserError(
+                f"Cannot listen on {address}. Is another program using the port, or is it not an address of this "
+                "machine? Choose another --admin."
+            ) from None
+        self._socket.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(context))
+        return int(self._socket.getsockname()[1])
+
+    async def close(self) -> None:
+        """Nobody comes in any more, and whoever is there is cut off."""
+        tasks = [self._accepting, *self._attending]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket.close()
+
+    async def _accept(self, context: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self._socket)
+            except OSError as error:  # no file descriptors left, or a connection that was gone at once
+                log("not accepted", level=logging.WARNING, reason=str(error))
+                await asyncio.sleep(BREATH)
+                continue
+            peer = peer_of(address[0])
+            if self._open.total() >= CONNECTIONS or self._open[peer] >= CONNECTIONS_OF_PEER:
+                self.turned_away += 1
+                connection.close()
+                continue
+            self._open[peer] += 1
+            task = asyncio.create_task(self._attend(connection, peer, context))
+            self._attending.add(task)
+            task.add_done_callback(self._attending.discard)
+
+    async def _attend(self, connection: socket.socket, peer: str, context: ssl.SSLContext | None) -> None:
+        loop, gone = asyncio.get_running_loop(), asyncio.Event()
+        transport: asyncio.Transport | None = None
+        handshake = None if context is None else HANDSHAKE
+        try:
+            async with asyncio.timeout(self._lifetime):
+                transport, _ = await loop.connect_accepted_socket(
+                    lambda: _Watched(self._make_protocol(), gone),
+                    connection,
+                    ssl=context,
+                    ssl_handshake_timeout=handshake,
+                )
+                await gone.wait()
+        except (OSError, TimeoutError):  # no handshake, or too slow
+            pass
+        finally:
+            if transport is None:
+                connection.close()
+            else:
+                transport.abort()
+            self._open[peer] -= 1
+            if not self._open[peer]:
+                del self._open[peer]
+
+
+class _Watched(asyncio.Protocol):
+    """A protocol, and word of its end."""
+
+    def __init__(self, protocol: asyncio.Protocol, gone: asyncio.Event) -> None:
+        self._gone = gone
+        self._protocol = protocol
+        self.data_received = protocol.data_received  # type: ignore[method-assign]
+        self.eof_received = protocol.eof_received  # type: ignore[method-assign]
+        self.connection_made = protocol.connection_made  # type: ignore[method-assign]
+        self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._protocol.connection_lost(exc)
+        self._gone.set()
+
+
+def peer_of(host: str) -> str:
+    """Whom an address stands for: itself, or the network of 2^64 addresses that one subscriber is given in IPv6."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False))

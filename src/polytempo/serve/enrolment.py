@@ -1,0 +1,71 @@
+"""The client's side of enrolment: a one-time code becomes its token."""
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from polytempo.core.errors import UserError
+from polytempo.core.files import write_bytes
+from polytempo.serve.access import hash_of, read_token
+from polytempo.serve.addresses import check_loopback
+from polytempo.serve.connection import in_words
+from polytempo.serve.tls import client_credentials
+from polytempo.serve.wire import ENROL
+from polytempo.serve.wire_pb2 import Enrolled, Enrolment
+
+SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Enrolee:
+    """Which client this is from now on."""
+
+    client: int
+    expires: datetime | None
+
+
+def enrol_client(
+    address: str,
+    code: str,
+    out: Path,
+    ca: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    *,
+    insecure: bool = False,
+) -> Enrolee:
+    """Make a token, let the server take it for the code, and keep it in ``out``. Until the server has said yes it lies
+    in ``OUT.part``, so that a second try after a broken connection is the same enrolment."""
+    if insecure:
+        check_loopback(address)
+    elif ca is None:
+        raise UserError("Give --ca, the ca.pem of whoever runs the server; or --insecure for plaintext on loopback.")
+    if out.exists():
+        raise UserError(f"{out} exists. Choose another --out, or remove it if that token counts no more.")
+    part = out.with_name(f"{out.name}.part")
+    try:
+        if not part.exists():
+            write_bytes(part, f"{secrets.token_urlsafe(32)}\n".encode(), 0o600)
+        said = Enrolment(code=code.strip(), token_sha256=hash_of(read_token(part)))
+        credentials = None if ca is None else client_credentials(ca, certificate, key)
+        answer = _ask(address, credentials, said)
+        part.replace(out)
+    except OSError as error:
+        raise UserError(f"Cannot write the token to {out}: {error.strerror}. Choose another --out.") from None
+    return Enrolee(answer.client, datetime.fromtimestamp(answer.expires, UTC) if answer.expires else None)
+
+
+def _ask(address: str, credentials: grpc.ChannelCredentials | None, said: Enrolment) -> Enrolled:
+    channel = grpc.insecure_channel(address) if credentials is None else grpc.secure_channel(address, credentials)
+    with channel:
+        call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
+        try:
+            answer: Enrolled = call(said, timeout=SECONDS)
+        except grpc.RpcError as error:
+            failed: Any = error
+            raise UserError(f"{address} does not enrol this client: {in_words(failed.details())}") from None
+    return answer

@@ -1,0 +1,150 @@
+"""How much a client has revealed: its privatised updates, counted in a file before they leave, so that a crash can only
+count one too many. The count belongs to the data, not to a server: who uses the data elsewhere takes the same file."""
+
+import fcntl
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from polytempo.core.errors import UserError
+from polytempo.core.files import write_bytes
+from polytempo.core.vectors import Schema
+from polytempo.learn.privacy import Privacy, epsilon_at, mu_of, privatised, updates_within
+
+FORMAT = 1
+
+Updates = dict[float, int]
+"""How many were released with which noise."""
+
+
+class SpentError(UserError):
+    """One more update would exceed the limit."""
+
+
+class Ledger:
+    """Counts the updates that leave with this privacy; in ``file``, so that the count outlives the process, and up to
+    an accounted epsilon of ``limit``. Several processes may use one file at the same time."""
+
+    def __init__(self, privacy: Privacy, file: str | Path | None = None, limit: float | None = None) -> None:
+        if not privacy.noise:
+            raise UserError("Privacy: noise is 0, which hides nothing; expected more, for example 1.")
+        if limit is not None and not 0 < limit < math.inf:
+            raise UserError(f"Privacy: the limit of epsilon is {limit!r}; expected a number above 0, for example 8.")
+        self.privacy, self.limit = privacy, limit
+        self._file = None if file is None else Path(file)
+        self._updates: Updates = {}
+        if self._file is not None:
+            if self._file.is_dir() or not self._file.parent.is_dir():
+                raise UserError(
+                    f"Updates cannot be counted in {self._file}: expected a file's name in a folder that is there."
+                )
+            self._updates = read_updates(self._file)
+
+    @property
+    def updates(self) -> int:
+        """Released so far."""
+        return sum(self._updates.values())
+
+    @property
+    def epsilon(self) -> float:
+        """What they come to."""
+        return epsilon_at(_mu(self._updates), self.privacy.delta)
+
+    @property
+    def left(self) -> int | None:
+        """How many more may leave; None without a limit."""
+        if self.limit is None:
+            return None
+        return updates_within(self.limit, self.privacy.noise, self.privacy.delta, _mu(self._updates))
+
+    def check(self) -> None:
+        """SpentError if no further update may leave."""
+        if self.left == 0:
+            raise SpentError(
+                f"{self.updates:,} updates have come to an epsilon of {self.epsilon:.4g} at delta "
+                f"{self.privacy.delta:g}; one more would exceed {self.limit:g}. This client has given what it may."
+            )
+
+    def count(self) -> None:
+        """One more update leaves. When this returns that is on the disk; SpentError if it may not leave."""
+        noise = self.privacy.noise
+        if self._file is None:
+            self.check()
+            self._updates[noise] = self._updates.get(noise, 0) + 1
+            return
+        try:
+            with _locked(self._file):
+                self._take_over(read_updates(self._file))
+                self.check()
+                counted = {**self._updates, noise: self._updates.get(noise, 0) + 1}
+                said = {"format": FORMAT, "updates_by_noise": {repr(float(n)): k for n, k in counted.items()}}
+                write_bytes(self._file, json.dumps(said).encode() + b"\n", 0o600)
+                self._updates = counted
+        except OSError as error:
+            raise UserError(
+                f"The update cannot be counted in {self._file} and does not leave: {error.strerror}. Make room, or "
+                "make the file and its folder writable."
+            ) from None
+
+    def _take_over(self, found: Updates) -> None:
+        """Others may have counted more meanwhile, nobody less."""
+        if any(found.get(noise, 0) < count for noise, count in self._updates.items()):
+            raise UserError(
+                f"The ledger {self._file} counts fewer updates than before: somebody has removed or replaced it. No "
+                "update leaves. Put the file back and start again."
+            )
+        self._updates = found
+
+    def release(self, start: Mapping[str, np.ndarray], trained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Count, and privatise what a training loop of one's own made of the model ``start``: push the result, without
+        answers. Tensors that the task does not train are left out of ``trained``."""
+        for name, array in trained.items():
+            if name not in start or np.shape(start[name]) != np.shape(array):
+                raise UserError(
+                    f"Tensor {name!r} with shape {list(np.shape(array))} is none of the model that it started from."
+                )
+        schema = Schema(tuple(trained), tuple(np.shape(array) for array in trained.values()), 0)
+        before, after = (
+            schema.flatten({name: torch.from_numpy(np.array(tensors[name], np.float32)) for name in trained})
+            for tensors in (start, trained)
+        )
+        self.count()
+        shown = privatised(before, after, self.privacy)
+        return {name: tensor.numpy() for name, tensor in schema.views(shown).items()}
+
+
+def _mu(updates: Updates) -> float:
+    return math.sqrt(sum(count * mu_of(noise) ** 2 for noise, count in updates.items()))
+
+
+def read_updates(file: Path) -> Updates:
+    """What the file counts: nothing, if it is not there yet. A file that holds something else is an error and not a
+    new beginning."""
+    try:
+        said = json.loads(file.read_bytes())
+        updates = {float(noise): count for noise, count in said["updates_by_noise"].items()}
+        if said["format"] != FORMAT or not all(n > 0 and type(k) is int and k >= 0 for n, k in updates.items()):
+            raise ValueError
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UserError(f"The ledger {file} cannot be read: {error.strerror}.") from None
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise UserError(
+            f"The ledger {file} is damaged, of another version, or something else. Without it, nobody knows what this "
+            "client has revealed: put a copy back, or name another file if its data are new."
+        ) from None
+    return updates
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Nobody else counts meanwhile. The lock is a file beside it, because the ledger itself is replaced."""
+    with file.with_name(file.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

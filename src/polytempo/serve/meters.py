@@ -1,0 +1,59 @@
+"""What a running server counts beside its state: traffic, how long requests take, what was refused."""
+
+from bisect import bisect_left
+from collections import Counter, deque
+from typing import Any
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds: the upper ends of the classes that requests are counted in; a last one has no end."""
+RECENT = 2048
+"""Requests that the quantiles are taken over."""
+PAGE = 4096
+
+
+class Meters:
+    """Each is written by one thread and read by any."""
+
+    def __init__(self) -> None:
+        self.refusals: Counter[str] = Counter()
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.sessions = 0
+        self.seconds = 0.0
+        """That all requests took together, from the last frame in to the last frame of the answer out."""
+        self._classes = [0] * (len(BOUNDS) + 1)
+        self._recent: deque[float] = deque(maxlen=RECENT)
+
+    def answered(self, seconds: float) -> None:
+        self.seconds += seconds
+        self._classes[bisect_left(BOUNDS, seconds)] += 1
+        self._recent.append(seconds)
+
+    def said(self) -> dict[str, Any]:
+        recent = sorted(self._recent.copy())
+        return {
+            "refusals": dict(self.refusals),
+            "sessions": self.sessions,
+            "bytes": {"in": self.bytes_in, "out": self.bytes_out},
+            "requests": {
+                "bounds": BOUNDS,
+                "counts": list(self._classes),
+                "seconds": self.seconds,
+                "p50": _quantile(recent, 0.5),
+                "p99": _quantile(recent, 0.99),
+            },
+            "memory_bytes": _resident(),
+        }
+
+
+def _quantile(ordered: list[float], share: float) -> float | None:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else None
+
+
+def _resident() -> int | None:
+    """Bytes of memory that the process holds; None where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * PAGE
+    except OSError:
+        return None

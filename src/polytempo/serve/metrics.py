@@ -1,0 +1,144 @@
+"""What a service says of itself, in the words of Prometheus. Labels are words of the program and a few branches, never
+clients: a federation may have thousands."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, islice
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from polytempo.core.status import Status
+
+VALUES = 64
+"""Of a label, at most: a method with a model for each client has thousands of branches."""
+SOON = 7 * 86400.0
+"""Seconds in which a token's end is near."""
+
+GAUGES = (
+    ("uptime_seconds", ("uptime",), "Time of the service: stands still while the server is down"),
+    ("updates_per_second", ("updates_per_second",), "Updates per second over the last ten seconds"),
+    ("timers", ("timers",), "Timers that the strategy has set"),
+    ("sessions", ("sessions",), "Open sessions of clients"),
+    ("draining", ("draining",), "1 while the server finishes what has arrived, before it stops"),
+    ("journal_events", ("journal", "events"), "Number of the last event in the journal"),
+    ("journal_bytes", ("journal", "bytes"), "Size of the journal's events on disk"),
+    ("journal_snapshot_bytes", ("journal", "snapshot_bytes"), "Size of the newest snapshot"),
+    ("process_resident_memory_bytes", ("memory_bytes",), "Resident memory of the server's process"),
+)
+COUNTERS = (
+    ("updates", ("updates",), "Updates that were applied since the service began"),
+    ("received_bytes", ("bytes", "in"), "Bytes of messages from clients since the server started"),
+    ("sent_bytes", ("bytes", "out"), "Bytes of messages to clients since the server started"),
+)
+
+
+def exposition(said: Mapping[str, Any], door: Mapping[str, int]) -> bytes:
+    """The metrics as text. ``said`` is a service's status, ``door`` counts what the operators' door answered."""
+    registry = CollectorRegistry()
+    registry.register(_Said(said, door, time.time()))
+    return generate_latest(registry)
+
+
+class _Said(Collector):
+    def __init__(self, said: Mapping[str, Any], door: Mapping[str, int], now: float) -> None:
+        self._said, self._door, self._now = said, door, now
+
+    def collect(self) -> Iterator[Metric]:
+        said = self._said
+        for name, path, text in GAUGES:
+            yield from _gauge(name, text, number(said, *path))
+        for name, path, text in COUNTERS:
+            yield from _counter(name, text, number(said, *path))
+        written = number(said, "written")
+        age = None if written is None else max(self._now - written, 0.0)
+        yield from _gauge("status_age_seconds", "Seconds since the host last said how it is", age)
+        yield _labelled(CounterMetricFamily, "refusals", "Requests that were refused", "kind", said.get("refusals"))
+        exchanges = said.get("exchanges")
+        yield _labelled(
+            CounterMetricFamily, "exchanges", "Updates by their encoding on the wire", "encoding", exchanges
+        )
+        yield _labelled(CounterMetricFamily, "admin_answers", "Answers of the operators' door", "code", self._door)
+        yield from _requests(said.get("requests") or {})
+        yield from _branches(said.get("branches") or {})
+        yield from _clients([row for row in said.get("clients") or () if isinstance(row, Mapping)], self._now)
+
+
+def _requests(said: Mapping[str, Any]) -> Iterator[Metric]:
+    bounds, counts, seconds = said.get("bounds") or (), said.get("counts") or (), number(said, "seconds")
+    if seconds is not None and len(counts) == len(bounds) + 1:
+        ends = [*map(str, bounds), "+Inf"]
+        buckets = list(zip(ends, accumulate(counts), strict=True))
+        text = "From a request's last byte to the last of its answer"
+        yield HistogramMetricFamily("polytempo_request_seconds", text, buckets=buckets, sum_value=seconds)
+
+
+def _branches(versions: Mapping[str, Any]) -> Iterator[Metric]:
+    yield from _gauge("branches", "Lines of model versions", float(len(versions)))
+    yield _labelled(GaugeMetricFamily, "branch_version", "Versions of the first branches", "branch", versions)
+
+
+def _clients(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[Metric]:
+    doing = {status.name.lower(): 0 for status in Status} | Counter(str(row.get("doing")) for row in rows)
+    yield _labelled(GaugeMetricFamily, "clients", "Clients by what they are doing", "status", doing)
+    yield from _gauge(
+        "connected", "Clients with an open session", float(sum(bool(row.get("connected")) for row in rows))
+    )
+    quarantined = sum(bool(row.get("quarantined")) for row in rows)
+    yield from _gauge("quarantined", "Clients in quarantine", float(quarantined))
+    ends = [end for row in rows if (end := number(row, "expires")) is not None]
+    ending = float(sum(now <= end < now + SOON for end in ends))
+    yield from _gauge("tokens_ending_soon", "Clients whose token expires within a week", ending)
+    clusters = {row.get("cluster") for row in rows if row.get("cluster") is not None}
+    yield from _gauge("clusters", "Clusters that have clients", float(len(clusters)))
+    staleness = sorted(value for row in rows if (value := number(row, "staleness")) is not None)
+    quantiles = {str(q): _quantile(staleness, q) for q in (0.5, 0.9, 1.0)}
+    yield _labelled(GaugeMetricFamily, "staleness", "Staleness of the clients' last updates", "quantile", quantiles)
+    accuracy = [value for row in rows if (value := number(row, "accuracy")) is not None]
+    yield from _gauge("reporting", "Clients that have reported an accuracy", float(len(accuracy)))
+    figures = {"mean": sum(accuracy) / len(accuracy), "min": min(accuracy), "max": max(accuracy)} if accuracy else {}
+    text = "Accuracy that clients last reported of the models they received"
+    yield _labelled(GaugeMetricFamily, "reported_accuracy", text, "statistic", figures)
+
+
+def number(said: Mapping[str, Any], *path: str) -> float | None:
+    """The finite number at the end of a path of keys; None if there is none."""
+    found: Any = said
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
+
+
+def _gauge(name: str, text: str, value: float | None) -> Iterator[Metric]:
+    if value is not None:
+        yield GaugeMetricFamily(f"polytempo_{name}", text, value=value)
+
+
+def _counter(name: str, text: str, value: float | None) -> Iterator[Metric]:
+    if value is not None:
+        yield CounterMetricFamily(f"polytempo_{name}", text, value=value)
+
+
+def _labelled(
+    family: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    name: str,
+    text: str,
+    label: str,
+    values: Mapping[str, Any] | None,
+) -> Metric:
+    metric = family(f"polytempo_{name}", text, labels=[label])
+    known = values or {}
+    for word in islice(known, VALUES):
+        value = number(known, word)
+        if value is not None:
+            metric.add_metric([str(word)], value)
+    return metric
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float | None:
+    """The smallest value that so large a share of them does not exceed."""
+    return ordered[max(math.ceil(q * len(ordered)) - 1, 0)] if ordered else None

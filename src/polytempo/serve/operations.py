@@ -1,0 +1,70 @@
+"""What may change while a service runs, as validated data: the file ``service.toml`` of its directory, which is read
+when it starts and again at SIGHUP."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from polytempo.world.tables import Table, checked, read_toml
+
+OPERATIONS = "service.toml"
+
+
+class Limits(Table):
+    """How much one may ask of the server. What is beyond waits, or is refused."""
+
+    clients: int = Field(default=10_000, ge=1, description="clients that may be members at a time")
+    sessions: int = Field(default=2_000, ge=1, description="open at a time")
+    requests_per_second: float = Field(default=100.0, gt=0, description="of one client; who asks more often waits")
+    message_bytes: int | None = Field(
+        default=None, ge=1024, description="the largest message taken (default: the model's size and 64 MB for answers)"
+    )
+    memory_bytes: int = Field(
+        default=1 << 30,
+        ge=1 << 20,
+        description="of messages that have come in part, or are waiting; who sends more comes again",
+    )
+    hello_seconds: float = Field(default=10.0, gt=0, description="for a new connection to say who it is")
+    slow_seconds: float = Field(default=30.0, gt=0, description="grace for a message to arrive whole, ...")
+    slowest_bytes_per_second: float = Field(
+        default=4096.0, gt=0, description="... beyond which it has to be as fast as this"
+    )
+    unread_seconds: float = Field(default=60.0, gt=0, description="that a client may leave what it is sent unread")
+
+
+class QuarantineRule(Table):
+    """A client of which so many messages were refused within so many seconds is not heard any more."""
+
+    refusals: int = Field(default=20, ge=1)
+    seconds: float = Field(default=600.0, gt=0)
+
+
+class LogFile(Table):
+    """Logs as a file instead of stderr; full ones are moved to FILE.1, FILE.2, ..."""
+
+    file: Path | None = None
+    bytes: int = Field(default=16 << 20, ge=4096, description="of one file")
+    kept: int = Field(default=5, ge=1, description="files beside the one that is written to")
+
+
+class Operations(Table):
+    """How a service is run, apart from the method that it serves."""
+
+    norm_bound: float = Field(
+        default=10.0, gt=0, description="how far an update may lead, in multiples of its start's norm (at least 1)"
+    )
+    patience: float = Field(
+        default=60.0, gt=0, description="seconds that a client may be away before it counts as gone"
+    )
+    encodings: tuple[Literal["fp16", "topk"], ...] = Field(
+        default=("fp16", "topk"), description="of updates and models on the wire that clients may ask for"
+    )
+    limits: Limits = Limits()
+    quarantine: QuarantineRule = QuarantineRule()
+    log: LogFile = LogFile()
+
+
+def read_operations(path: Path) -> Operations:
+    """A ``service.toml``; without one everything has its default."""
+    return checked(Operations, read_toml(path), str(path)) if path.exists() else Operations()

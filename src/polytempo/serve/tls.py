@@ -1,0 +1,135 @@
+"""TLS from files: what a server shows and asks for, what a client checks and shows. The files are checked here because
+gRPC itself says nothing about a garbled, expired or mismatched pair and just fails every handshake."""
+
+import logging
+import ssl
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+from polytempo.core.errors import UserError
+from polytempo.serve.logs import log
+
+
+class ServerCertificate:
+    """``server.pem`` and ``server.key`` of a directory. New files count from the next handshake on; connections that
+    are open go on. ``mutual``: clients have to show a certificate that ``ca.pem`` has signed."""
+
+    def __init__(self, directory: Path, mutual: bool = False) -> None:
+        self._directory, self._mutual = directory, mutual
+        self._stamp = self._look()
+        self._first = self._read()
+        self._fresh: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
+        """What gRPC has not been told of yet."""
+        self._web: ssl.SSLContext | None = None
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """For gRPC."""
+        return grpc.dynamic_ssl_server_credentials(self._first, self._fetch, self._mutual)
+
+    def web_context(self) -> ssl.SSLContext:
+        """For the pages of operators, who show a token and no certificate."""
+        self._web = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._web.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._load_web()
+        return self._web
+
+    def refresh(self) -> None:
+        """Take new files, if there are any and they are good."""
+        stamp = self._look()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._fresh.append(self._read())
+            self._load_web()
+            log("certificate read")
+        except (UserError, ssl.SSLError, OSError) as error:
+            log("certificate not taken", level=logging.ERROR, reason=str(error))
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC, on threads of its own, at every handshake. Each new certificate is handed over once: gRPC
+        replaces what it is given without a lock, and when several handshakes do so at once the process crashes."""
+        try:
+            return self._fresh.pop()
+        except IndexError:
+            return None
+
+    def _load_web(self) -> None:
+        if self._web is not None:
+            self._web.load_cert_chain(self._directory / "server.pem", self._directory / "server.key")
+
+    def _read(self) -> grpc.ServerCertificateConfiguration:
+        directory = self._directory
+        pem, key_pem = read_pem(directory / "server.pem"), read_pem(directory / "server.key")
+        advice = f"Run `polytempo certs {directory}` again with the server's --host names."
+        show = checked_pair(directory / "server.pem", pem, directory / "server.key", key_pem, advice)
+        roots = None
+        if self._mutual:
+            roots = read_pem(directory / "ca.pem")
+            certificates(directory / "ca.pem", roots)
+        return grpc.ssl_server_certificate_configuration([show], root_certificates=roots)
+
+    def _look(self) -> tuple[int, ...]:
+        paths = [self._directory / name for name in ("server.pem", "server.key", *(["ca.pem"] if self._mutual else []))]
+        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+
+
+def client_credentials(ca: Path, certificate: Path | None = None, key: Path | None = None) -> grpc.ChannelCredentials:
+    """What a client checks the server with, servers whose certificate this CA has signed and no others, and what it
+    shows itself where the server asks for it."""
+    pem = read_pem(ca)
+    for trusted in certificates(ca, pem):
+        check_not_expired(ca, trusted, "Ask whoever runs the server for its new ca.pem.")
+    if certificate is None and key is None:
+        return grpc.ssl_channel_credentials(root_certificates=pem)
+    if certificate is None or key is None:
+        raise UserError("A client's certificate needs both files: --cert client-N.pem and --key client-N.key.")
+    advice = "Ask whoever runs the server for a new pair (`polytempo certs DIR --client N`)."
+    key_pem, certificate_pem = checked_pair(certificate, read_pem(certificate), key, read_pem(key), advice)
+    return grpc.ssl_channel_credentials(pem, key_pem, certificate_pem)
+
+
+def checked_pair(certificate: Path, pem: bytes, key: Path, key_pem: bytes, advice: str) -> tuple[bytes, bytes]:
+    """Key and certificate, which belong together and have not expired."""
+    shown = certificates(certificate, pem)[0]
+    if private_key(key, key_pem).public_key() != shown.public_key():
+        raise UserError(f"{key.name} and {certificate.name} in {key.parent} do not belong together. {advice}")
+    check_not_expired(certificate, shown, advice)
+    return key_pem, pem
+
+
+def read_pem(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"There is no {path}. `polytempo certs` makes certificates and keys.") from None
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
+
+
+def certificates(path: Path, pem: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise UserError(f"{path} holds no certificate in PEM format. `polytempo certs` makes one.") from None
+
+
+def private_key(path: Path, pem: bytes) -> PrivateKeyTypes:
+    try:
+        return serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise UserError(
+            f"{path} holds no private key in PEM format without a password. `polytempo certs` makes one."
+        ) from None
+
+
+def check_not_expired(path: Path, certificate: x509.Certificate, advice: str) -> None:
+    if certificate.not_valid_after_utc < datetime.now(UTC):
+        raise UserError(f"The certificate in {path} expired on {certificate.not_valid_after_utc:%Y-%m-%d}. {advice}")

@@ -1,0 +1,180 @@
+// The operators' page: sign in, ask the server every two seconds, show what it says. The token stays in this tab.
+
+import { askCode, askReload, manageClient, useActions } from "./dialogs.js";
+import { emptyTable, makeTable, showClients } from "./clients.js";
+import { find, say, show } from "./dom.js";
+import { forgetFigures, showFigures } from "./figures.js";
+import * as notes from "./notes.js";
+import { clock, duration } from "./words.js";
+
+const EVERY = 2000, PATIENCE = 8000, OLD = 6; // ms, ms, s
+const TOKEN = "polytempo-token";
+
+const session = { token: sessionStorage.getItem(TOKEN), said: null, at: null, lostSince: null, timer: 0 };
+let asking = false;
+
+// Asking.
+
+async function request(path, { body, method = "GET" } = {}) {
+  const answer = await fetch(path, {
+    method,
+    headers: { Authorization: `Bearer ${session.token}` },
+    body: body ? JSON.stringify(body) : undefined,
+    signal: AbortSignal.timeout(PATIENCE),
+    cache: "no-store",
+    credentials: "omit",
+  });
+  const said = await answer.json().catch(() => ({}));
+  if (answer.ok) return said;
+  throw Object.assign(new Error(said.error ?? `The server answered ${answer.status}.`), { status: answer.status });
+}
+
+async function act(path, body) {
+  const done = await request(path, { body, method: "POST" });
+  notes.add(`You: ${done.done}${done.client === undefined ? "" : ` client ${done.client}`}`);
+  ask();
+  return done;
+}
+
+async function ask() {
+  clearTimeout(session.timer);
+  if (!session.token || asking || document.hidden) return;
+  asking = true;
+  const { token } = session;
+  const answer = await request("api/status").catch((error) => ({ error }));
+  asking = false;
+  if (session.token !== token) return;
+  session.timer = setTimeout(ask, EVERY);
+  if (answer.error?.status === 401) signOut("No operator has this token: it is wrong, was revoked, or has expired.");
+  else if (answer.error) lost(answer.error);
+  else take(answer);
+}
+
+function take({ operator, role, now, status }) {
+  const said = { clients: [], branches: {}, refusals: {}, ...status };
+  found();
+  if (session.said === null) notes.begin(said);
+  else notes.compare(session.said, said);
+  Object.assign(session, { said, at: { now, uptime: said.uptime + Math.max(now - said.written, 0) } });
+  document.body.classList.toggle("is-admin", role === "admin");
+  for (const button of [find("new-code"), find("reload")]) show(button, role === "admin");
+  say(find("operator"), `${operator} · ${role}`);
+  enter();
+  say(find("uptime"), `up ${duration(said.uptime)}`);
+  tell(now - said.written);
+  showAll();
+}
+
+function showAll() {
+  if (!session.said || find("app").hidden) return;
+  showFigures(session.said);
+  showClients(session.said.clients, session.at);
+}
+
+// How it is with the server.
+
+function tell(age) {
+  if (session.said.stopped) return state("Stopped", "bad", "The service has stopped. This page goes on trying.");
+  if (age > OLD) {
+    const words = `The server answers, but its host has said nothing for ${duration(age)}. Its log says more.`;
+    return state("Old", "warn", words);
+  }
+  if (session.said.draining) return state("Draining", "warn", "The server finishes what it has, and then it stops.");
+  return state("Live", "good", "");
+}
+
+function lost(error) {
+  if (session.lostSince === null) {
+    session.lostSince = Date.now();
+    notes.add("The server cannot be reached", "bad");
+  }
+  const restarting = session.said?.draining || session.said?.stopped;
+  const what = restarting ? "The server was stopping, and has not answered" : "The server has not been reached";
+  const why = error.status ? ` It says: ${error.message}` : "";
+  const since = clock(new Date(session.lostSince));
+  const words = `${what} since ${since}. What you see is from then; this page goes on trying.`;
+  state(restarting ? "Restarting" : "Unreachable", "bad", words + why);
+  if (!session.said) signInProblem("The server cannot be reached. Is it running?");
+}
+
+function found() {
+  if (session.lostSince === null) return;
+  notes.add(`The server answers again, after ${duration((Date.now() - session.lostSince) / 1000)}`);
+  session.lostSince = null;
+}
+
+function state(word, kind, notice) {
+  const pill = find("state");
+  say(pill, word);
+  pill.className = `pill ${kind}`;
+  const line = find("notice");
+  say(line, notice);
+  line.className = `notice ${kind}`;
+  show(line, Boolean(notice));
+  find("board").classList.toggle("stale", word !== "Live" && word !== "Draining");
+  document.title = word === "Live" ? "Polytempo" : `${word} · Polytempo`;
+}
+
+// Signing in and out.
+
+function enter() {
+  if (!find("app").hidden) return;
+  show(find("login"), false);
+  show(find("app"), true);
+}
+
+function signOut(problem = "") {
+  clearTimeout(session.timer);
+  sessionStorage.removeItem(TOKEN);
+  Object.assign(session, { token: null, said: null, lostSince: null });
+  document.body.classList.remove("is-admin");
+  if (find("dialog").open) find("dialog").close();
+  find("dialog").replaceChildren();
+  notes.forget();
+  forgetFigures();
+  emptyTable();
+  show(find("app"), false);
+  show(find("login"), true);
+  signInProblem(problem);
+  find("token").value = "";
+  find("token").focus();
+}
+
+function signInProblem(words) {
+  say(find("login-problem"), words);
+  find("login-button").disabled = false;
+}
+
+async function signIn(event) {
+  event.preventDefault();
+  session.token = find("token").value.trim();
+  find("login-button").disabled = true;
+  say(find("login-problem"), "");
+  if (/[^\x21-\x7e]/.test(session.token)) {
+    signOut("A token is one word of plain letters, digits and signs.");
+    return;
+  }
+  sessionStorage.setItem(TOKEN, session.token);
+  await ask();
+  find("login-button").disabled = false;
+}
+
+function begin() {
+  useActions(act);
+  makeTable((client) => {
+    const row = session.said.clients.find((one) => one.client === client);
+    if (row) manageClient(row, session.at);
+  });
+  notes.forget();
+  find("login-form").addEventListener("submit", signIn);
+  find("sign-out").addEventListener("click", () => signOut());
+  find("new-code").addEventListener("click", () => askCode());
+  find("reload").addEventListener("click", askReload);
+  document.addEventListener("visibilitychange", ask);
+  addEventListener("resize", showAll);
+  show(find("login"), !session.token);
+  if (session.token) ask();
+  else find("token").focus();
+}
+
+begin();

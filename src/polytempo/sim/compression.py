@@ -1,0 +1,70 @@
+"""Models and updates that travel in fewer bytes, as between a server and its clients: a client trains from what
+arrives, and the server adds the difference that arrives to the model that it sent."""
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from polytempo.core.encodings import Encoding, ErrorFeedback, added, half
+from polytempo.learn.learner import Assignment, Outcome
+from polytempo.sim.flight import Flight
+
+
+class Compression:
+    """How all clients encode updates, and whether their models are rounded to half precision. The state is what each
+    client has not sent yet."""
+
+    def __init__(self, upload: Encoding | None = None, halves: bool = False) -> None:
+        self.upload, self.halves = upload, halves
+        self.residuals: dict[int, Tensor] = {}
+
+    def model_bytes(self, size: int) -> int:
+        return (2 if self.halves else 4) * size
+
+    def update_bytes(self, entries: int) -> int:
+        """Of an update in which so many entries are trained."""
+        return 4 * entries if self.upload is None else self.upload.nbytes(entries)
+
+    def received(self, assignment: Assignment) -> Assignment:
+        """The order and the refreshes as the client gets them."""
+        if not self.halves:
+            return assignment
+        order = assignment.order
+        objective, offered = order.objective, order.candidates
+        return replace(
+            assignment,
+            order=replace(
+                order,
+                weights=_rounded(order.weights),
+                objective=replace(
+                    objective,
+                    anchor=None if objective.anchor is None else _rounded(objective.anchor),
+                    linear=None if objective.linear is None else _rounded(objective.linear),
+                ),
+                candidates=None if offered is None else replace(offered, models=tuple(map(_rounded, offered.models))),
+            ),
+            sends=tuple((step, replace(send, weights=_rounded(send.weights))) for step, send in assignment.sends),
+        )
+
+    def arriving(self, outcome: Outcome, flight: Flight, trained: Tensor | None) -> Outcome:
+        """What the server makes of what a client sends: counted from the model as it was before it travelled."""
+        if self.upload is None:
+            return outcome
+        client = flight.order.client
+        feedback = ErrorFeedback(self.upload, self.residuals.get(client))
+        arrays, self.residuals[client] = feedback.encode(outcome.weights - outcome.start, trained)
+        entries = outcome.weights.numel() if trained is None else int(trained.sum())
+        start = _sent(flight, outcome.chosen)
+        return replace(outcome, start=start, weights=added(start, self.upload.decode(arrays, entries), trained))
+
+
+def _rounded(vector: Tensor) -> Tensor:
+    return half(vector).float()
+
+
+def _sent(flight: Flight, chosen: int | None) -> Tensor:
+    """The model that the client last started from."""
+    if flight.sends:
+        return flight.sends[-1][1].weights
+    offered = flight.order.candidates
+    return flight.order.weights if offered is None or chosen is None else offered.models[chosen]

@@ -1,0 +1,90 @@
+"""What becomes of a client's result on its way to the server: what it trained is not always what it sends."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from polytempo.core.errors import UserError
+from polytempo.core.streams import stream
+from polytempo.learn.learner import Outcome
+from polytempo.learn.privacy import Privacy, epsilon, privatised
+from polytempo.sim.compression import Compression
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A share of the clients multiply their delta by a factor, a negative one to undo what others learn."""
+
+    share: float
+    factor: float
+
+    def attackers(self, clients: int, seed: int) -> list[int]:
+        """Who they are, by number: at least one."""
+        count = max(round(self.share * clients), 1)
+        return sorted(stream(seed, "attackers").permutation(clients)[:count].tolist())
+
+
+def parse_attack(text: str) -> Attack:
+    """``scaled:0.2`` (ten times too far), ``scaled:0.2:50``, ``sign-flip:0.2`` or ``sign-flip:0.2:3``."""
+    kind, *rest = text.split(":")
+    factors = {"scaled": 10.0, "sign-flip": -1.0}
+    try:
+        if kind not in factors or not 1 <= len(rest) <= 2:
+            raise ValueError
+        share, factor = float(rest[0]), factors[kind]
+        if len(rest) == 2:
+            factor = float(rest[1]) if factor > 0 else -float(rest[1])
+        if not 0 < share < 1 or not 0 < abs(factor) < 1e6 or factor * factors[kind] < 0:
+            raise ValueError
+        return Attack(share, factor)
+    except ValueError:
+        raise UserError(
+            f"Attack {text!r} is not understood. Expected scaled:SHARE:FACTOR or sign-flip:SHARE:FACTOR, with a share "
+            "of the clients between 0 and 1 and a positive factor (default 10 and 1)."
+        ) from None
+
+
+class Uploads:
+    """All clients' uploads."""
+
+    def __init__(
+        self,
+        attack: Attack | None = None,
+        clients: int = 0,
+        seed: int = 0,
+        privacy: Privacy | None = None,
+        compression: Compression | None = None,
+    ) -> None:
+        self.attack, self.privacy, self._seed = attack, privacy, seed
+        self.attackers = [] if attack is None else attack.attackers(clients, seed)
+        self.compression = compression or Compression()
+
+    def arriving(self, outcome: Outcome, client: int, count: int, trained: Tensor | None = None) -> Outcome:
+        """What arrives of what a client trained; ``count`` is how many orders it carried out before, ``trained`` which
+        coordinates the order let move (None: all)."""
+        if self.privacy is not None:
+            outcome = self._privatised(self.privacy, outcome, client, count, trained)
+        if self.attack is None or client not in self.attackers:
+            return outcome
+        weights = torch.add(outcome.start, outcome.weights - outcome.start, alpha=self.attack.factor)
+        return replace(outcome, weights=weights, finite=bool(torch.isfinite(weights.sum())))
+
+    def epsilon(self, updates: int) -> float | None:
+        """What so many updates of one client reveal; None where they hide nothing."""
+        if self.privacy is None or not self.privacy.noise:
+            return None
+        return epsilon(updates, self.privacy.noise, self.privacy.delta)
+
+    def _privatised(
+        self, privacy: Privacy, outcome: Outcome, client: int, count: int, trained: Tensor | None
+    ) -> Outcome:
+        if outcome.answers:
+            raise UserError(
+                f"This method asks clients about their data, {', '.join(map(repr, outcome.answers))}, and the answers "
+                "would leave them without noise. With privacy, take a method that asks nothing, such as fedasync."
+            )
+        normals = stream(self._seed, "privacy noise", client, count).standard_normal
+        return replace(
+            outcome, weights=privatised(outcome.start, outcome.weights, privacy, normals, trained), finite=True
+        )
