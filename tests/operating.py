@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access import Operator
 from polytempo.serve.admin import Actions, Admin
 from polytempo.serve.door import LIFETIME
+from polytempo.serve.roster import Operator
 
 TOKENS = {"alice-token": Operator("alice", "admin"), "bob-token": Operator("bob", "viewer")}
 
@@ -59,7 +59,6 @@ def a_status(clients: int | list[dict[str, Any]] = 3, **changed: Any) -> dict[st
         "bytes": {"in": 1_000_000, "out": 2_000_000},
         "requests": {"bounds": [0.01, 0.1], "counts": [90, 9, 1], "seconds": 1.5, "p50": 0.004, "p99": 0.012},
         "memory_bytes": 400 << 20,
-        "exchanges": {"float32": 1000, "fp16": 234},
         "splits": [],
         "regroupings": [],
         **changed,

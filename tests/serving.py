@@ -19,7 +19,7 @@ from torch import Tensor
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send, SetTimer
 from polytempo.core.state import pack
-from polytempo.serve.access import ACCESS, Access, Roster, make_tokens, read_token
+from polytempo.serve.access import Access, make_tokens, read_token
 from polytempo.serve.client import Client, Task
 from polytempo.serve.events import Event
 from polytempo.serve.host import Host
@@ -27,6 +27,7 @@ from polytempo.serve.messages import Message
 from polytempo.serve.opening import open_service
 from polytempo.serve.operations import Operations
 from polytempo.serve.requests import Request
+from polytempo.serve.roster import ACCESS, Roster
 from polytempo.serve.server import Server
 from polytempo.serve.settings import ServiceSettings, make_settings
 from polytempo.serve.tls import ServerCertificate

@@ -10,19 +10,10 @@ from typer.testing import CliRunner
 
 from polytempo.cli import access as commands
 from polytempo.core.errors import UserError
-from polytempo.serve import access
-from polytempo.serve.access import (
-    ACCESS,
-    Operator,
-    Roster,
-    hash_of,
-    make_operator,
-    make_tokens,
-    read_token,
-    revoke_client,
-    revoke_operator,
-)
+from polytempo.serve import roster as rosters
+from polytempo.serve.access import make_operator, make_tokens, read_token, revoke_client, revoke_operator
 from polytempo.serve.certs import make_certs
+from polytempo.serve.roster import ACCESS, Operator, Roster, hash_of
 
 SHA = "0123456789abcdef" * 4
 LOCK = f".{ACCESS}.lock"
@@ -94,7 +85,7 @@ def test_a_crash_before_the_hashes_are_written_leaves_tokens_that_are_made_anew(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("polytempo.serve.access._with", crash)
+        patch.setattr("polytempo.serve.roster.with_tables", crash)
         with pytest.raises(KeyboardInterrupt):
             make_tokens(tmp_path, 1)
     lost = read_token(tmp_path / "client-0.token")
@@ -232,8 +223,8 @@ def test_the_tokens_command_wants_exactly_one_thing_to_do(tmp_path, polytempo, o
 
 def later(monkeypatch, days):
     """A token is valid until a time; the clock says that it is later."""
-    now = access._now() + timedelta(days=days)
-    monkeypatch.setattr(access, "time", SimpleNamespace(time=now.timestamp))
+    now = rosters.utc_now() + timedelta(days=days)
+    monkeypatch.setattr(rosters, "time", SimpleNamespace(time=now.timestamp))
 
 
 def test_a_token_counts_for_its_days_and_no_longer(tmp_path, monkeypatch):

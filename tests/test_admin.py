@@ -21,13 +21,14 @@ from operating import TOKENS, a_client, a_status, ask, door
 from polytempo.core.errors import UserError
 from polytempo.serve import door as connections
 from polytempo.serve import gate
-from polytempo.serve.access import Operator, make_operator, make_tokens, read_token
+from polytempo.serve.access import make_operator, make_tokens, read_token
 from polytempo.serve.certs import make_certs
 from polytempo.serve.client import Client
 from polytempo.serve.door import peer_of
 from polytempo.serve.gate import Gate
 from polytempo.serve.logs import log_to
 from polytempo.serve.metrics import exposition
+from polytempo.serve.roster import Operator
 from polytempo.serve.running import Doors, serve
 from polytempo.serve.tls import ServerCertificate
 from serving import nudge, tiny_settings, until
@@ -262,7 +263,17 @@ def test_what_cannot_be_done_is_said_in_plain_words():
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"null", b"[]", b"{", b'{"client": "3"}', b'{"client": true}', b'{"client": 3, "hours": "x"}', b"[" * 3000],
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{",
+        b'{"client": "3"}',
+        b'{"client": true}',
+        b'{"client": 3, "hours": "x"}',
+        b'{"client": 3, "hours": 1%s}' % (b"0" * 400),
+        b"[" * 3000,
+    ],
 )
 def test_a_malformed_wish_for_a_code_is_refused_with_an_example(body):
     with door() as opened:

@@ -40,6 +40,25 @@ def in_thread(act: Callable[[], Any]) -> threading.Thread:
 # A session.
 
 
+def test_a_task_that_is_withdrawn_while_its_result_is_on_its_way_is_no_fault_of_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path, patience=0.0) as server, server.client(0) as client:
+        check, pushed = server.host._push, []
+
+        def break_off_at_the_first(request: Any) -> Any:
+            pushed.append(request.head.push.task)
+            if len(pushed) > 1:
+                return check(request)
+            request.session.end()
+            return None
+
+        monkeypatch.setattr(server.host, "_push", break_off_at_the_first)
+        client.run(lambda task: (nudge(task), 5), updates=1, refusals=1)
+        assert server.host.service.updates == 1
+        assert pushed[0] == pushed[1] != pushed[2]
+
+
 def test_a_client_pulls_trains_and_pushes(tmp_path: Path) -> None:
     with running(tmp_path) as server, server.client(0) as client:
         before = client.pull(30)

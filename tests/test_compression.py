@@ -14,6 +14,7 @@ from polytempo.core.encodings import ErrorFeedback, parse_encoding
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Orders
 from polytempo.core.streams import stream
+from polytempo.core.vectors import Schema
 from polytempo.serve import connection as connection_module
 from polytempo.serve import messages
 from polytempo.serve.client import Client, Task
@@ -373,10 +374,18 @@ def test_on_the_wire_compressed_messages_are_as_small_as_promised(
     assert sizes["topk:0.01"][1] == pytest.approx(whole / 2, abs=500)
 
 
-def test_one_rounded_copy_of_a_model_serves_all_clients(tmp_path: Path) -> None:
-    schema = messages.Schema(("weight",), ((3,),), 3)
+def test_one_rounded_copy_of_a_model_serves_all_clients() -> None:
+    schema = Schema(("weight",), ((3,),), 3)
     weights = torch.tensor([0.1, 0.2, 0.3])
     (_, one), (_, two) = (messages.model(weights, 0, schema, "fp16") for _ in range(2))
     assert one[1].obj is not None
     assert np.shares_memory(np.frombuffer(one[1], np.uint8), np.frombuffer(two[1], np.uint8))
     assert read_body(b"".join(one))["weight"].dtype == np.float16
+
+
+def test_a_model_that_a_method_changed_in_place_is_rounded_anew() -> None:
+    schema, weights = Schema(("weight",), ((2,),), 2), torch.tensor([1.0, 2.0])
+    for expected in ([1.0, 2.0], [4.0, 5.0], [4.0, 65600.0], [7.0, 8.0]):
+        weights.copy_(torch.tensor(expected))
+        _, body = messages.model(weights, 0, schema, "fp16")
+        assert read_body(b"".join(body))["weight"].tolist() == expected

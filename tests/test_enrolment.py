@@ -15,19 +15,10 @@ import pytest
 
 from polytempo.core.errors import UserError
 from polytempo.serve import access
-from polytempo.serve.access import (
-    ACCESS,
-    Access,
-    Roster,
-    enrol,
-    hash_of,
-    make_code,
-    make_operator,
-    make_tokens,
-    read_token,
-    revoke_client,
-)
+from polytempo.serve import server as server_module
+from polytempo.serve.access import Access, enrol, make_code, make_operator, make_tokens, read_token, revoke_client
 from polytempo.serve.enrolment import enrol_client
+from polytempo.serve.roster import ACCESS, Roster, hash_of
 from polytempo.serve.server import Server
 from polytempo.serve.wire import ENROL
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment
@@ -41,8 +32,8 @@ def roster(directory: Path) -> Roster:
 
 
 def clock_says(monkeypatch: pytest.MonkeyPatch, **later: float) -> None:
-    now = access._now() + timedelta(**later)
-    monkeypatch.setattr(access, "_now", lambda: now)
+    now = access.utc_now() + timedelta(**later)
+    monkeypatch.setattr(access, "utc_now", lambda: now)
 
 
 # What a code does to the roster.
@@ -83,7 +74,7 @@ def test_the_days_of_a_code_are_those_of_its_token_from_the_enrolment_on(
     code = make_code(tmp_path, 0, hours=48, days=30)
     clock_says(monkeypatch, hours=24)
     _, expires = enrol(tmp_path, code, TOKEN)
-    assert expires == access._now() + timedelta(days=30)
+    assert expires == access.utc_now() + timedelta(days=30)
     assert roster(tmp_path).clients[0].expires == expires
 
 
@@ -319,12 +310,22 @@ def test_enrolment_needs_no_token_and_gives_the_client_a_session_at_once_while_t
             before.task(30)
 
 
-def test_strangers_who_try_codes_do_not_keep_a_client_from_enrolling(tmp_path: Path) -> None:
+def test_strangers_who_try_codes_cost_no_disk_and_do_not_keep_a_client_from_enrolling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_on: list[str] = []
+
+    def counted(directory: Path, code: str, *given: Any) -> Any:
+        taken_on.append(code)
+        return enrol(directory, code, *given)
+
+    monkeypatch.setattr(server_module, "enrol", counted)
     own_connection = (("grpc.use_local_subchannel_pool", 1),)
     with running(tmp_path) as server, grpc.insecure_channel(server.address, own_connection) as channel:
         call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
         tries = [call.future(Enrolment(code="x" * 10_000, token_sha256=TOKEN), timeout=60) for _ in range(300)]
-        done = enrol_client(server.address, make_code(tmp_path, 5), tmp_path / "mine.token", insecure=True)
-        assert done.client == 5
+        code = make_code(tmp_path, 5)
+        assert enrol_client(server.address, code, tmp_path / "mine.token", insecure=True).client == 5
         assert all(one.exception(60) is not None for one in tries)
         assert server.host.meters.refusals["code"] > 1
+        assert taken_on == [code]

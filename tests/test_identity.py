@@ -14,8 +14,9 @@ from cryptography import x509
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
-from polytempo.serve import access, tls
 from polytempo.serve import connection as connection_module
+from polytempo.serve import roster as rosters
+from polytempo.serve import tls
 from polytempo.serve.access import make_code, make_operator, make_tokens, read_token, revoke_client
 from polytempo.serve.certs import make_certs, make_client_certificate
 from polytempo.serve.client import Client
@@ -103,8 +104,8 @@ def test_a_client_whose_token_was_revoked_comes_again_with_a_new_one(tmp_path: P
 
 
 def clock_says(monkeypatch: pytest.MonkeyPatch, **later: float) -> None:
-    now = access._now() + timedelta(**later)
-    monkeypatch.setattr(access, "time", SimpleNamespace(time=now.timestamp))
+    now = rosters.utc_now() + timedelta(**later)
+    monkeypatch.setattr(rosters, "time", SimpleNamespace(time=now.timestamp))
 
 
 def test_a_session_ends_when_its_token_expires_and_others_go_on(

@@ -30,10 +30,10 @@ def test_much_noise_leaves_nothing_to_learn_from() -> None:
 def test_every_update_of_every_client_gets_noise_of_its_own() -> None:
     uploads, start = Uploads(seed=3, privacy=Privacy(1.0, 0.5)), torch.zeros(100)
     outcome = Outcome(start + 1, start, 0, 1)
-    shown = [uploads.arriving(outcome, client, count).weights for client in (0, 1) for count in (0, 1)]
+    shown = [uploads.sent(outcome, client, count).weights for client in (0, 1) for count in (0, 1)]
     assert len({tuple(weights.tolist()) for weights in shown}) == 4
     trained = torch.arange(100) < 40
-    moved = uploads.arriving(outcome, 0, 0, trained).weights != start
+    moved = uploads.sent(outcome, 0, 0, trained).weights != start
     assert torch.equal(moved, trained)
 
 

@@ -1,5 +1,6 @@
 """A client that keeps sending what has to be refused is not heard any more, until it is released."""
 
+import fcntl
 import logging
 import stat
 from pathlib import Path
@@ -10,12 +11,13 @@ import pytest
 import torch
 
 from polytempo.core.errors import UserError
-from polytempo.serve import access
 from polytempo.serve import connection as connection_module
-from polytempo.serve.access import ACCESS, LONGEST_REASON, Access, Roster, make_code, make_tokens, release
+from polytempo.serve import roster as rosters
+from polytempo.serve.access import LONGEST_REASON, Access, make_code, make_tokens, release
 from polytempo.serve.conduct import Conduct
 from polytempo.serve.enrolment import enrol_client
 from polytempo.serve.operations import QuarantineRule
+from polytempo.serve.roster import ACCESS, Roster
 from polytempo.serve.status import read_status
 from polytempo.serve.wire_pb2 import Frame
 from serving import Hosted, Running, hosted, nudge, refused, running, until
@@ -76,6 +78,7 @@ def test_a_client_that_keeps_pushing_nan_is_quarantined_with_the_reason(tmp_path
         before = served.digest()
         for _ in range(3):
             assert refused(pushes_nan(served, 0), "NaN or Inf")
+        served.host.access.settle(30)
         reason = Roster.read(tmp_path / ACCESS).quarantined[0].reason
         assert reason == "3 refusals within 600 s, the last: the update holds NaN or Inf"
         assert refused(served.push(0), "in quarantine since")
@@ -113,9 +116,10 @@ def test_a_quarantine_that_cannot_be_written_holds_all_the_same(
     with hosted(tmp_path, quarantine=RULE) as served:
         with_tasks(served)
         with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "polytempo.serve"):
-            patch.setattr(access, "write_bytes", disk_full)
+            patch.setattr(rosters, "write_bytes", disk_full)
             for _ in range(3):
                 pushes_nan(served, 0)
+            served.host.access.settle(30)
         assert [record.getMessage() for record in caplog.records] == ["quarantined", "quarantine not kept"]
         assert not (tmp_path / ACCESS).exists()
         assert refused(served.push(0), "in quarantine")
@@ -135,9 +139,25 @@ def test_a_refusal_repeats_no_more_of_a_clients_words_than_somebody_reads(
 
 def test_the_reason_of_a_quarantine_is_not_longer_than_an_operator_reads(tmp_path: Path) -> None:
     make_tokens(tmp_path, 1)
-    Access(tmp_path).quarantine(0, "x" * 100_000)
+    access = Access(tmp_path)
+    access.quarantine(0, "x" * 100_000)
+    access.settle(30)
     assert len(Roster.read(tmp_path / ACCESS).quarantined[0].reason) == LONGEST_REASON
     assert stat.S_IMODE((tmp_path / ACCESS).stat().st_mode) == 0o600
+
+
+def test_whoever_holds_the_files_lock_does_not_hold_the_service(tmp_path: Path) -> None:
+    make_tokens(tmp_path, 1)
+    access = Access(tmp_path)
+    with (tmp_path / f".{ACCESS}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        access.quarantine(0, "rubbish")
+        assert access.roster.quarantined[0].reason == "rubbish"
+        (tmp_path / ACCESS).write_text((tmp_path / ACCESS).read_text() + " ")
+        assert access.refresh()  # somebody else's change does not undo it
+        assert 0 in access.roster.quarantined
+    access.settle(30)
+    assert 0 in Roster.read(tmp_path / ACCESS).quarantined
 
 
 # The server.
@@ -152,6 +172,7 @@ def put_in_quarantine(server: Running) -> None:
                 client.push(task, nudge(task, float("nan")), samples=5, timeout=30)
             said = str(refusal.value)
         until(lambda: 0 not in server.host.sessions)
+        server.host.access.settle(30)
 
 
 def test_the_sessions_of_a_quarantined_client_end_and_others_go_on(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_attackers_multiply_their_delta_and_the_others_send_what_they_trained():
     outcome = Outcome(TRAINED, START, version=3, steps=1)
     assert len(uploads.attackers) == 2
     for client in range(4):
-        arriving = uploads.arriving(outcome, client, count=0)
+        arriving = uploads.sent(outcome, client, count=0)
         if client in uploads.attackers:
             assert arriving.weights.tolist() == [0.0, 2.0]
         else:

@@ -11,7 +11,7 @@ from polytempo.cli.main import app
 from polytempo.core.events import Update
 from polytempo.serve.status import read_status
 from polytempo.strategies import Strategy
-from serving import Hosted, hosted
+from serving import Hosted, hosted, some_events
 
 
 class Estimating(Strategy):
@@ -63,3 +63,13 @@ def test_a_method_without_estimates_shows_no_mixtures(tmp_path: Path, monkeypatc
     assert logged
     assert not any("mixture" in said for said in logged)
     assert "mixture" not in CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
+
+
+def test_the_journals_bytes_are_those_that_no_snapshot_makes_superfluous(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        served.host._say(stopping=True)
+        assert served.host.said()["journal"]["bytes"] > 0
+        served.host.journal.snapshot(served.host.service.save_state())
+        served.host._say(stopping=True)
+        assert served.host.said()["journal"]["bytes"] == 0

@@ -55,6 +55,7 @@ FIGURES = (
     Figure("bytes_down", "MB down", scale=1e-6),
     Figure("time_to_target", "s to 90 %", digits=0, missing="not reached"),
     Figure("virtual_time", "s in all", digits=0),
+    Figure("clusters", "clusters", digits=1),
 )
 
 

@@ -15,11 +15,12 @@ ITEM_BYTES = {
     **{"F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1},
 }
 """By the format's names."""
-_NAMES = {
+NAMES = {
     **{torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"},
     **{torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"},
     **{torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16"},
 }
+"""The format's names of torch's types."""
 
 SYNC_EVERY = 16 << 20
 """Bytes. A large file that is synced only at its end makes everybody's next sync wait for it."""
@@ -48,7 +49,7 @@ def memory_of(tensor: Tensor) -> memoryview:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """A new file of these tensors."""
     whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    described = ((name, _NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in whole.items())
+    described = ((name, NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in whole.items())
     with path.open("wb", buffering=0) as file:
         unsynced = 0
         memory = (memory_of(tensor) for tensor in whole.values())

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access import CODE_HOURS, Operator
+from polytempo.serve.access import CODE_HOURS
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.door import LIFETIME, Door, peer_of
 from polytempo.serve.gate import Gate
 from polytempo.serve.logs import log
+from polytempo.serve.roster import Operator
 
 try:
     from aiohttp import web
@@ -198,14 +199,13 @@ def _asked_code(body: bytes) -> tuple[int, float]:
     try:
         asked = json.loads(body)
         client, hours = asked["client"], asked.get("hours", CODE_HOURS)
-        right = type(client) is int and type(hours) in (int, float)
-    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
-        right = False
-    if not right:
+        if type(client) is not int or type(hours) not in (int, float):
+            raise TypeError
+        return client, float(hours)
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError, OverflowError):
         raise UserError(
             'A code is asked for with {"client": 3, "hours": 24}: a client\'s number, and how long it counts.'
-        )
-    return client, float(hours)
+        ) from None
 
 
 def _who(request: web.Request) -> dict[str, Any]:

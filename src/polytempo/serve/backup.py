@@ -23,13 +23,13 @@ from pydantic import BaseModel, ValidationError
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import sync_directory
-from polytempo.serve.access import ACCESS
 from polytempo.serve.database import DATABASE, DamagedError, connect, reading
 from polytempo.serve.events import Event
 from polytempo.serve.journal import Journal
-from polytempo.serve.opening import INITIAL, open_service, settings_of
+from polytempo.serve.opening import INITIAL, RENUMBERED_BY, open_service, settings_of
 from polytempo.serve.operations import OPERATIONS
 from polytempo.serve.proxies import PROXIES
+from polytempo.serve.roster import ACCESS
 from polytempo.serve.running import JOURNAL
 
 MANIFEST = "manifest.json"
@@ -37,9 +37,6 @@ BESIDE = (ACCESS, OPERATIONS)
 """Files of the service's directory that are copied too, if they are there."""
 TRIES = 5
 """The server may forget what is being copied; then everything is copied anew, so many times."""
-RENUMBERED_BY = 10**12
-"""Orders of a restored service are numbered so far ahead that no task of the lost future is taken for a new one,
-however old the copy is: at a thousand orders a second this many take thirty years."""
 CHUNK = 1 << 20
 
 

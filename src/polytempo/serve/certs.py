@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
-from polytempo.serve.access import client_name
+from polytempo.serve.roster import client_name
 from polytempo.serve.tls import certificates, check_not_expired, private_key, read_pem
 
 CA_DAYS = 3650

@@ -6,6 +6,7 @@ import logging
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from polytempo.serve.wire_pb2 import Frame, Head, Hello
 LARGEST_MESSAGE = 1 << 40
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 """Seconds before a client tries again."""
+LONGEST_AT_FIRST, AT_FIRST = 1.0, 60.0
+"""A server that restarts is back soon: for a minute after a session, pauses are no longer than a second."""
 
 Answer = tuple[Head, bytearray]
 
@@ -113,12 +116,12 @@ class Connection:
     # The thread.
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE
+        pause, spoke = FIRST_PAUSE, -AT_FIRST
         while not self._closed.is_set():
             reason = "the server ended the session"
             try:
                 for _ in self._session():
-                    pause = FIRST_PAUSE
+                    pause, spoke = FIRST_PAUSE, time.monotonic()
             except grpc.RpcError as error:
                 reason = str(error.details())
                 if hopeless(error):
@@ -131,9 +134,11 @@ class Connection:
                 with self._lock:
                     self._outbox = None
             if not self._closed.is_set():
-                log("disconnected", level=logging.WARNING, address=self.address, reason=reason)
+                log("disconnected", level=logging.WARNING, address=self.address, reason=hinted(reason))
             self._closed.wait(pause * random.uniform(0.5, 1.0))  # so that not all clients come at the same moment
             pause = min(2 * pause, LONGEST_PAUSE)
+            if time.monotonic() < spoke + AT_FIRST:
+                pause = min(pause, LONGEST_AT_FIRST)
 
     def _session(self) -> Iterator[bool]:
         """One connection, from hello to its end. Yields when a request has got its answer."""
@@ -202,6 +207,11 @@ def hopeless(error: Any) -> bool:
 
 def in_words(reason: str) -> str:
     return next((words for sign, words in WORDS.items() if sign in reason), f"{reason.removesuffix('.')}.")
+
+
+def hinted(reason: str) -> str:
+    """A server that asks for a certificate closes the connection of whoever shows none, without a word."""
+    return f"{reason} (does the server ask for a certificate? --cert, --key)" if "Socket closed" in reason else reason
 
 
 def _frames(outbox: "queue.SimpleQueue[_Request | None]") -> Iterator[Frame]:

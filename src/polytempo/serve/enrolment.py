@@ -10,9 +10,10 @@ import grpc
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
-from polytempo.serve.access import hash_of, read_token
+from polytempo.serve.access import read_token
 from polytempo.serve.addresses import check_loopback
-from polytempo.serve.connection import in_words
+from polytempo.serve.connection import hinted, in_words
+from polytempo.serve.roster import hash_of
 from polytempo.serve.tls import client_credentials
 from polytempo.serve.wire import ENROL
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment
@@ -67,5 +68,5 @@ def _ask(address: str, credentials: grpc.ChannelCredentials | None, said: Enrolm
             answer: Enrolled = call(said, timeout=SECONDS)
         except grpc.RpcError as error:
             failed: Any = error
-            raise UserError(f"{address} does not enrol this client: {in_words(failed.details())}") from None
+            raise UserError(f"{address} does not enrol this client: {in_words(hinted(failed.details()))}") from None
     return answer

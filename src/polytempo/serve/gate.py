@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from polytempo.serve.access import Operator
 from polytempo.serve.logs import log
+from polytempo.serve.roster import Operator
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0
 """Seconds until a wrong token is answered; each time twice as long."""

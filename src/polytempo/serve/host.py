@@ -13,7 +13,7 @@ import torch
 from polytempo.core.orders import Send, Train
 from polytempo.core.status import Status
 from polytempo.serve import messages
-from polytempo.serve.access import LONGEST_REASON, Access, in_quarantine
+from polytempo.serve.access import LONGEST_REASON, Access
 from polytempo.serve.checks import Refused, check_push
 from polytempo.serve.clock import Clock
 from polytempo.serve.conduct import Conduct
@@ -27,6 +27,7 @@ from polytempo.serve.opening import Opened
 from polytempo.serve.operations import Operations
 from polytempo.serve.recovery import recover
 from polytempo.serve.requests import Request, Session, next_group
+from polytempo.serve.roster import in_quarantine
 from polytempo.serve.service import Dispatched
 from polytempo.serve.snapshots import Snapshots
 from polytempo.serve.status import WRITTEN_EVERY, StatusFile
@@ -97,7 +98,10 @@ class Host:
         try:
             while not self._stopping:
                 self.handle(next_group(self._requests, self._seconds_to_next()))
-            self.handle(next_group(self._requests, 0.0))  # what has arrived by then
+            arrived = self._requests.qsize()
+            while arrived > 0 and (group := next_group(self._requests, 0.0)):
+                self.handle(group)
+                arrived -= len(group)
             for session in self.sessions.values():
                 session.send(messages.refusal(RESTARTS, again=True))
                 session.end()
@@ -111,6 +115,7 @@ class Host:
                 session.end()
             self._flush()
             self._say(stopping=True)
+            self.access.settle(5.0)
             self.snapshots.close()
             self.journal.close()
 

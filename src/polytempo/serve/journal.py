@@ -81,8 +81,6 @@ class Journal:
         """... with their bodies."""
         self.snapshot_bytes = 0
         """Size of the newest snapshot."""
-        self.bytes = 0
-        """Bodies written since the journal was opened."""
         self._find_end()
 
     # Opening.
@@ -189,7 +187,6 @@ class Journal:
         self.last += len(rows)
         self.unsaved_events += len(rows)
         self.unsaved_bytes += written
-        self.bytes += written
 
     def events(self, after: int, until: int | None = None) -> Iterator[tuple[int, Event]]:
         """The events behind a snapshot, with their numbers. Those that the strategy could not take are left out."""

@@ -11,6 +11,7 @@ from polytempo.core.encodings import half, parse_encoding
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Report, Send, Train, Work
 from polytempo.core.schedules import rate_at
+from polytempo.core.tensor_file import NAMES
 from polytempo.core.vectors import Schema
 from polytempo.serve import wire_pb2 as pb
 from polytempo.serve.service import Dispatched
@@ -128,20 +129,20 @@ def _body(vectors: Sequence[Named], schema: Schema, download: str) -> list[Buffe
     for prefix, vector in vectors:
         if download and vector.dtype == torch.float32:
             vector = _half(vector)
-        entries += entries_of(schema, prefix, _DTYPES[vector.dtype])
+        entries += entries_of(schema, prefix, NAMES[vector.dtype])
         data.append(vector)
     return make_body(entries, data)
 
 
-_DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bool: "BOOL"}
 _halves = WeakTensorKeyDictionary()
-"""One copy of a model for all clients that it is on its way to."""
+"""One copy of a model for all clients that it is on its way to, with torch's count of changes in the model (a method
+should not change a vector in place, but clients should see it when it does)."""
 
 
 def _half(vector: Tensor) -> Tensor:
-    found: Tensor | None = _halves.get(vector)  # type: ignore[no-untyped-call]
-    if found is None:
+    changes, found = _halves.get(vector, (None, vector))  # type: ignore[no-untyped-call]
+    if changes != vector._version:
         found = half(vector)
         if found is not vector:  # it would keep itself for ever
-            _halves[vector] = found
+            _halves[vector] = vector._version, found
     return found

@@ -26,7 +26,7 @@ GAUGES = (
     ("sessions", ("sessions",), "Open sessions of clients"),
     ("draining", ("draining",), "1 while the server finishes what has arrived, before it stops"),
     ("journal_events", ("journal", "events"), "Number of the last event in the journal"),
-    ("journal_bytes", ("journal", "bytes"), "Size of the journal's events on disk"),
+    ("journal_bytes", ("journal", "bytes"), "Updates in the journal since the newest snapshot"),
     ("journal_snapshot_bytes", ("journal", "snapshot_bytes"), "Size of the newest snapshot"),
     ("process_resident_memory_bytes", ("memory_bytes",), "Resident memory of the server's process"),
 )
@@ -58,10 +58,6 @@ class _Said(Collector):
         age = None if written is None else max(self._now - written, 0.0)
         yield from _gauge("status_age_seconds", "Seconds since the host last said how it is", age)
         yield _labelled(CounterMetricFamily, "refusals", "Requests that were refused", "kind", said.get("refusals"))
-        exchanges = said.get("exchanges")
-        yield _labelled(
-            CounterMetricFamily, "exchanges", "Updates by their encoding on the wire", "encoding", exchanges
-        )
         yield _labelled(CounterMetricFamily, "admin_answers", "Answers of the operators' door", "code", self._door)
         yield from _requests(said.get("requests") or {})
         yield from _branches(said.get("branches") or {})

@@ -40,8 +40,9 @@ from polytempo.world.proxies import write_proxies
 
 INITIAL = "initial.safetensors"
 STATUS = "status.json"
-RENUMBERED_BY = 1_000_000
-"""When events were lost, orders are numbered so far ahead that no client's old task is taken for a new one."""
+RENUMBERED_BY = 10**12
+"""When events were lost, orders are numbered so far ahead that no client's old task is taken for a new one,
+however many they were: at a thousand orders a second this many take thirty years."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ OPERATIONS = "service.toml"
 class Limits(Table):
     """How much one may ask of the server. What is beyond waits, or is refused."""
 
-    clients: int = Field(default=10_000, ge=1, description="clients that may be members at a time")
+    clients: int = Field(default=1_000, ge=1, description="that may be connected at a time")
     sessions: int = Field(default=2_000, ge=1, description="open at a time")
     requests_per_second: float = Field(default=100.0, gt=0, description="of one client; who asks more often waits")
     message_bytes: int | None = Field(

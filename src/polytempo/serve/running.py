@@ -163,14 +163,14 @@ async def _watch(again: asyncio.Event, certificate: ServerCertificate | None, re
     while True:
         with suppress(TimeoutError):
             await asyncio.wait_for(again.wait(), LOOK_EVERY)
-        if certificate is not None:
-            certificate.refresh()
-        if again.is_set():
-            again.clear()
-            try:
+        try:
+            if again.is_set():
+                again.clear()
                 reload()
-            except Exception as error:  # the next one may be good
-                log("not reloaded", level=logging.ERROR, reason=str(error))
+            elif certificate is not None:
+                certificate.refresh()
+        except Exception as error:  # the next one may be good
+            log("not reloaded", level=logging.ERROR, reason=str(error))
 
 
 def _admin(directory: Path, server: Server, reload: Callable[[], None]) -> "Admin":

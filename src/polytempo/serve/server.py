@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from polytempo.core.errors import UserError
 from polytempo.serve import messages
-from polytempo.serve.access import UNKNOWN_CODE, Roster, client_name, enrol, hash_of, in_quarantine
+from polytempo.serve.access import UNKNOWN_CODE, enrol
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.checks import largest_message
 from polytempo.serve.host import RESTARTS, Host
@@ -25,6 +25,7 @@ from polytempo.serve.logs import log
 from polytempo.serve.messages import Message
 from polytempo.serve.operations import Limits
 from polytempo.serve.requests import Request
+from polytempo.serve.roster import Roster, client_name, hash_of, in_quarantine
 from polytempo.serve.wire import CHANNEL_OPTIONS, SERVICE, WireError, frames
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment, Frame, Head
 
@@ -137,15 +138,17 @@ class Server:
         """Until told to stop, or until the host fails. Then what has arrived is answered, clients are told to come
         again, and the state is kept."""
         self.host.start()
-        await self._server.start()
-        while not stop.is_set() and self.host.error is None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), LOOK_EVERY)
-            self._access.refresh()
-            self.enforce()
-        self._draining = True
-        await asyncio.to_thread(self.host.stop)
-        await self._server.stop(grace=1.0)
+        try:
+            await self._server.start()
+            while not stop.is_set() and self.host.error is None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), LOOK_EVERY)
+                self._access.refresh()
+                self.enforce()
+        finally:
+            self._draining = True
+            await asyncio.to_thread(self.host.stop)
+            await self._server.stop(grace=1.0)
         if self.host.error is not None:
             raise self.host.error
 

@@ -12,11 +12,11 @@ from typing import Any
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
-from polytempo.serve.access import Roster
 from polytempo.serve.journal import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.meters import Meters
 from polytempo.serve.opening import STATUS
+from polytempo.serve.roster import Roster
 from polytempo.serve.service import Member, Service
 from polytempo.strategies.strategy import Strategy
 
@@ -66,7 +66,11 @@ class StatusFile:
                 **_clusters(service.strategy),
                 "timers": len(service.timers),
                 **meters.said(),
-                "journal": {"events": journal.last, "bytes": journal.bytes, "snapshot_bytes": journal.snapshot_bytes},
+                "journal": {
+                    "events": journal.last,
+                    "bytes": journal.unsaved_bytes,
+                    "snapshot_bytes": journal.snapshot_bytes,
+                },
             }
             self.said = said
             temporary = self._path.with_suffix(".tmp")

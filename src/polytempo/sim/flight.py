@@ -4,8 +4,14 @@ import math
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+import torch
+from torch import Tensor
+
+from polytempo.core.events import Update
 from polytempo.core.orders import Send, Train
 from polytempo.core.state import stateful
+from polytempo.learn.learner import Assignment, Outcome
+from polytempo.world.federation import ClientData
 
 
 class Kind(IntEnum):
@@ -46,3 +52,29 @@ class Flight:
     @property
     def held(self) -> bool:
         return math.isinf(self.begins)
+
+    def assignment(self, x: Tensor, data: ClientData, seed: int) -> Assignment:
+        """What there is to do as far as is known by now, on these data of the client."""
+        return Assignment(
+            self.order,
+            x,
+            torch.from_numpy(data.y),
+            data.train,
+            self.steps,
+            self.count,
+            seed,
+            tuple(self.sends),
+        )
+
+    def update(self, outcome: Outcome, samples: int) -> Update:
+        """What the strategy is told of its outcome."""
+        return Update(
+            self.order.client,
+            outcome.version,
+            outcome.start,
+            outcome.weights,
+            samples,
+            self.steps,
+            outcome.chosen,
+            outcome.answers,
+        )

@@ -6,7 +6,6 @@ whatever the number of workers."""
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Tr
 from polytempo.core.status import Status
 from polytempo.core.streams import stream
 from polytempo.learn.asking import Asking
-from polytempo.learn.learner import Assignment, Learner, Outcome
+from polytempo.learn.learner import Learner, Outcome
 from polytempo.sim.agenda import Agenda
 from polytempo.sim.asks import Asks
 from polytempo.sim.clients import Clients
@@ -306,11 +305,12 @@ class Simulator:
             self._submit(client, flight)
 
     def _submit(self, client: int, flight: Flight) -> None:
-        data, received = self.federation.client(client, flight.generation), self.uploads.compression.received
-        y, steps, sends = torch.from_numpy(data.y), flight.steps, tuple(flight.sends)
-        assignment = Assignment(flight.order, self._x, y, data.train, steps, flight.count, self.seed, sends)
-        arrival = self.network.arrival(flight)
-        self.pool.submit(flight.ticket, arrival, lambda: self.learner.carry_out(received(assignment)))
+        assignment = flight.assignment(self._x, self.federation.client(client, flight.generation), self.seed)
+
+        def train() -> Outcome:
+            return self.learner.carry_out(self.uploads.compression.received(assignment))
+
+        self.pool.submit(flight.ticket, self.network.arrival(flight), train)
 
     # Updates.
 
@@ -321,22 +321,20 @@ class Simulator:
         del self._flights[client]
         outcome: Outcome = self.pool.result(ticket)
         trained = self.learner.schema.trained(flight.order.mask, flight.order.trainable)
-        arriving = self.uploads.arriving(outcome, client, flight.count, trained)
+        arrived = self.uploads.arriving(outcome, flight, trained)
         self.traffic.upload(self.now, flight.upload_bytes)
-        if not arriving.finite:
+        if not arrived.finite:
             self._refuse(client, flight.order.due)
             return
         self.client_steps += flight.steps
         self.refused_in_a_row = 0
-        o, samples = outcome, self.federation.samples(client, flight.generation)
-        update = Update(client, o.version, o.start, o.weights, samples, flight.steps, o.chosen, o.answers)
+        samples = self.federation.samples(client, flight.generation)
+        own, update = flight.update(outcome, samples), flight.update(arrived, samples)
         staleness = self.strategy.tau(update)
-        self._record(update, flight, staleness)
-        arrived = self.uploads.compression.arriving(arriving, flight, trained)
-        received = replace(update, start=arrived.start, weights=arrived.weights)
-        self._carry_out(self.strategy.receive(received, self.now))
+        self._record(own, flight, staleness)
+        self._carry_out(self.strategy.receive(update, self.now))
         if self.exchanges is not None:
-            self.exchanges.keep(self.now, self.updates, update, staleness, flight.generation)
+            self.exchanges.keep(self.now, self.updates, own, staleness, flight.generation)
         for _ in range(self.federation.drifts_after_update(client, int(self.clients.updates[client]))):
             self._drift(client)
         self._let_go(client)

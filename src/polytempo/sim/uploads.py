@@ -10,6 +10,7 @@ from polytempo.core.streams import stream
 from polytempo.learn.learner import Outcome
 from polytempo.learn.privacy import Privacy, epsilon, privatised
 from polytempo.sim.compression import Compression
+from polytempo.sim.flight import Flight
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,14 @@ class Uploads:
         self.attackers = [] if attack is None else attack.attackers(clients, seed)
         self.compression = compression or Compression()
 
-    def arriving(self, outcome: Outcome, client: int, count: int, trained: Tensor | None = None) -> Outcome:
-        """What arrives of what a client trained; ``count`` is how many orders it carried out before, ``trained`` which
-        coordinates the order let move (None: all)."""
+    def arriving(self, outcome: Outcome, flight: Flight, trained: Tensor | None) -> Outcome:
+        """What the server gets of what a client trained; ``trained`` are the coordinates that the order let move (None:
+        all). What is no number is refused, and no error is fed back for it."""
+        sent = self.sent(outcome, flight.order.client, flight.count, trained)
+        return self.compression.arriving(sent, flight, trained) if sent.finite else sent
+
+    def sent(self, outcome: Outcome, client: int, count: int, trained: Tensor | None = None) -> Outcome:
+        """What a client sends, before it is encoded; ``count`` is how many orders it carried out before."""
         if self.privacy is not None:
             outcome = self._privatised(self.privacy, outcome, client, count, trained)
         if self.attack is None or client not in self.attackers:

@@ -71,9 +71,18 @@ class Method(BaseModel):
     ) -> Strategy:
         """The strategy before its first event."""
         strategy = make_strategy(self.strategy, self.parameters)
-        quota = parse_quota(self.participation)
-        mix, given = self._mix_for(strategy), objects or {}
-        strategy.begin(Setting(initial, schema, self.work(), quota, self.seed, planned_updates, given, self.clip, mix))
+        setting = Setting(
+            initial,
+            schema,
+            self.work(),
+            parse_quota(self.participation),
+            self.seed,
+            planned_updates,
+            objects or {},
+            clip=self.clip,
+            mix=self._mix_for(strategy),
+        )
+        strategy.begin(setting)
         check_packable(strategy)
         return strategy
 

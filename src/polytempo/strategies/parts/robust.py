@@ -109,13 +109,13 @@ class Screen(Attributes):
 
     def _is_one_of_the_first(self, client: int, length: float, members: int) -> bool:
         """Keep the norm. There is nothing yet to measure the first update of the first few clients by: it only says how
-        far updates lead."""
+        far updates lead. Nor do later ones count while their client is the only one heard: it would measure itself."""
         heard = client in self.norms
         self.norms.pop(client, None)
         self.norms[client] = length
         if len(self.norms) > NORMS:
             del self.norms[next(iter(self.norms))]
-        return not heard and len(self.norms) < min(HANDFUL, members)
+        return len(self.norms) < min(2 if heard else HANDFUL, members)
 
     def _clipped(self, update: Update, length: float, clip: float) -> Update:
         """``delta min(1, clip m / ||delta||)``, m the median of the clients' newest norms, its own among them; of an
