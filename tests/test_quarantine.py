@@ -98,6 +98,14 @@ def test_an_honest_client_with_a_few_refusals_now_and_then_is_heard(tmp_path: Pa
         assert served.host.access.roster.quarantined == {}
 
 
+def test_a_push_that_crosses_a_withdrawal_is_not_held_against_the_client(tmp_path: Path) -> None:
+    with hosted(tmp_path, quarantine=RULE) as served:
+        with_tasks(served)
+        for _ in range(5):
+            assert refused(served.push(0, task=999), "is not yours, or it was withdrawn")
+        assert served.host.access.roster.quarantined == {}
+
+
 def test_what_the_server_could_not_do_is_not_held_against_the_client(tmp_path: Path) -> None:
     with hosted(tmp_path, "serving:Brittle", quarantine=RULE) as served:
         with_tasks(served)

@@ -39,6 +39,10 @@ class Refused(Exception):  # noqa: N818
         super().__init__("".join(sign if sign.isprintable() else "?" for sign in reason[:LONGEST_REASON]))
 
 
+class Withdrawn(Refused):
+    """An update for a task that is not open. The client may not have heard of it, and is not to blame."""
+
+
 def largest_message(schema: Schema) -> int:
     """More bytes than this no honest client pushes."""
     return 4 * schema.size + 256 * (len(schema.names) + 1) + sum(map(len, schema.names)) + ANSWER_BYTES

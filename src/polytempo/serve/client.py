@@ -176,8 +176,9 @@ class Client:
     ) -> Task | None:
         """Carry out tasks until so many updates were pushed (default: for ever). ``train`` returns the trained tensors,
         the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
-        result is safe with the server. After so many ``refusals`` in a row it gives up. A client that keeps its task
-        asks for one after its last update too: it is returned, if the answer to that update has brought it."""
+        result is safe with the server. After so many ``refusals`` in a row it gives up; that of a task which the server
+        has withdrawn meanwhile does not count. A client that keeps its task asks for one after its last update too: it
+        is returned, if the answer to that update has brought it."""
         done = refused = 0
         while updates is None or done < updates:
             task = self.task()
@@ -192,8 +193,10 @@ class Client:
                 if pushed is not None:
                     pushed(task)
             except RefusedError as error:
-                refused += 1
                 log("refused", level=logging.WARNING, task=task.number, reason=str(error))
+                if task.withdrawn:  # while its result was on its way: nothing is wrong with that
+                    continue
+                refused += 1
                 if refused == refusals:
                     raise
                 self._begin_anew()
@@ -241,7 +244,8 @@ class Client:
 
     def _wishes(self, **in_hand: int) -> pb.Hello:
         """A greeting that says how messages are to be encoded."""
-        uploads, downloads = ([wish] if wish else [] for wish in (self._uploads.wish, self._download))
+        uploads = [self._uploads.wish] if self._uploads.wish else []
+        downloads = [self._download] if self._download else []
         return pb.Hello(uploads=uploads, downloads=downloads, **in_hand)
 
     def _failed(self) -> None:

@@ -13,8 +13,8 @@ import torch
 from polytempo.core.orders import Send, Train
 from polytempo.core.status import Status
 from polytempo.serve import messages
-from polytempo.serve.access import LONGEST_REASON, Access
-from polytempo.serve.checks import Refused, check_push
+from polytempo.serve.access import Access
+from polytempo.serve.checks import Refused, Withdrawn, check_push
 from polytempo.serve.clock import Clock
 from polytempo.serve.conduct import Conduct
 from polytempo.serve.events import Event, Handed, Kind
@@ -149,9 +149,10 @@ class Host:
                 continue
             try:
                 event = self._event_of(request)
-            except Refused as refusal:  # which may repeat the client's words
-                self._refuse(request, reason := str(refusal)[:LONGEST_REASON])
-                self._judge(request, reason)
+            except Refused as refusal:
+                self._refuse(request, str(refusal))
+                if not isinstance(refusal, Withdrawn):
+                    self._judge(request, str(refusal))
                 continue
             except Exception as error:  # in what it would be served now
                 self._has_no_answer(request, error)
@@ -261,7 +262,7 @@ class Host:
         flight = self.service.flights.get(client)
         if flight is None or flight.number != push.task:
             if push.task == 0 or push.task != self.service.members[client].answered:
-                raise Refused(f"task {push.task} is not yours, or it was withdrawn when you left")
+                raise Withdrawn(f"task {push.task} is not yours, or it was withdrawn when you left")
             log("repeated", client=client, task=push.task)
             self._answer_as_now(request)
             return None

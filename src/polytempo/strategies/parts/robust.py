@@ -22,7 +22,7 @@ HANDFUL = 9
 they are the majority of nine once in fifty times, of five once in seventeen."""
 NORMS = 100
 """Of so many clients, those heard last, the median of norms is taken."""
-MOST = 100
+MOST = 30
 """No mix is of more deltas: sorting them takes time with the square of their number."""
 COORDINATES = 8192
 """So many coordinates of all deltas are sorted at a time, to stay in the cache."""
