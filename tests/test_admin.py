@@ -368,7 +368,7 @@ def certificate_of(opened, directory):
 def test_without_the_extra_the_way_to_it_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.delitem(sys.modules, "polytempo.serve.admin")
-    with pytest.raises(UserError, match=re.escape("pip install 'polytempo[operate]'")):
+    with pytest.raises(UserError, match=re.escape("'.[operate]' in the source of Polytempo")):
         importlib.import_module("polytempo.serve.admin")
 
 

@@ -263,7 +263,7 @@ def test_clusters_do_split_in_the_scripts_and_the_service_tells(
     name: str, world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr("polytempo.serve.host.log", lambda event, **said: logged.append((event, said)))
+    monkeypatch.setattr("polytempo.serve.narration.log", lambda event, **said: logged.append((event, said)))
     with simulated(name, world, tmp_path) as (sim, script, given):
         hosted = Hosted(tmp_path, settings=make_settings(**given))
         play(script, sim, hosted)

@@ -87,7 +87,7 @@ def codes(
     for client in clients:
         print(f"client {client}: {make_code(directory, client, hours, days)}")
     print(
-        f"Next: give each client its code and ca.pem. It runs `polytempo enrol HOST:PORT --code CODE --ca ca.pem` "
+        f"Next: give each client its code and ca.pem. It runs `polytempo enrol HOST:PORT --ca ca.pem` "
         f"within {hours:g} h; the code works once."
     )
 
@@ -105,7 +105,7 @@ def enrol(
     done = enrol_client(checked_address(address), code, out, ca, cert, key, insecure=insecure)
     until = "" if done.expires is None else f", valid until {done.expires:%Y-%m-%d %H:%M} UTC"
     print(f"this is client {done.client}; wrote {out}{until}")
-    print(f"Next: `polytempo join {address} --token {out}`, with the same --ca and your data.")
+    print(f"Next: `polytempo join {address} --token {out}`, with the same --ca (and --cert, --key) and your data.")
 
 
 def release(directory: Directory, client: Annotated[int, typer.Argument(help="number of the client", min=0)]) -> None:

@@ -56,10 +56,12 @@ class Access:
                 self._take(Roster.read(self.directory / ACCESS))
             except UserError as error:
                 if stamp != self._unreadable:
-                    log("access unreadable", level=logging.ERROR, reason=str(error))
+                    reason = f"{error} Until it is mended, who could talk to the server before still can."
+                    log("access unreadable", level=logging.ERROR, reason=reason)
                 self._unreadable = stamp
                 return False
             self._stamp = self._unreadable = stamp
+            log("access read", **self.roster.sizes())
             return True
 
     def quarantine(self, client: int, reason: str) -> None:

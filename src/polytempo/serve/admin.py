@@ -30,7 +30,7 @@ try:
 except ImportError:
     raise UserError(
         "The operators' page (--admin) needs the packages aiohttp and prometheus-client. Install them: "
-        "pip install 'polytempo[operate]'."
+        "pip install --constraint constraints.txt '.[operate]' in the source of Polytempo."
     ) from None
 
 LARGEST_BODY = 4096

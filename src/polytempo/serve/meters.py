@@ -19,6 +19,8 @@ class Meters:
         self.bytes_in = 0
         self.bytes_out = 0
         self.sessions = 0
+        self.certificate_expires: float | None = None
+        """Seconds since 1970; None in plaintext."""
         self.seconds = 0.0
         """That all requests took together, from the last frame in to the last frame of the answer out."""
         self._classes = [0] * (len(BOUNDS) + 1)
@@ -34,6 +36,7 @@ class Meters:
         return {
             "refusals": dict(self.refusals),
             "sessions": self.sessions,
+            "certificate_expires": self.certificate_expires,
             "bytes": {"in": self.bytes_in, "out": self.bytes_out},
             "requests": {
                 "bounds": BOUNDS,

@@ -24,6 +24,7 @@ GAUGES = (
     ("updates_per_second", ("updates_per_second",), "Updates per second over the last ten seconds"),
     ("timers", ("timers",), "Timers that the strategy has set"),
     ("sessions", ("sessions",), "Open sessions of clients"),
+    ("certificate_expires_seconds", ("certificate_expires",), "When the server's certificate ends, since 1970"),
     ("draining", ("draining",), "1 while the server finishes what has arrived, before it stops"),
     ("journal_events", ("journal", "events"), "Number of the last event in the journal"),
     ("journal_bytes", ("journal", "bytes"), "Updates in the journal since the newest snapshot"),

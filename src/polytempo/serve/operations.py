@@ -52,7 +52,9 @@ class Operations(Table):
     """How a service is run, apart from the method that it serves."""
 
     norm_bound: float = Field(
-        default=10.0, gt=0, description="how far an update may lead, in multiples of its start's norm (at least 1)"
+        default=10.0,
+        gt=0,
+        description="how far an update may lead, in multiples of its start's norm (of 1, if that is less)",
     )
     patience: float = Field(
         default=60.0, gt=0, description="seconds that a client may be away before it counts as gone"

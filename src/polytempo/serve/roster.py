@@ -115,6 +115,10 @@ class Roster(_Entry):
             )
             raise refusal(error, f"{path} is damaged", advice) from None
 
+    def sizes(self) -> dict[str, Any]:
+        """How many clients, operators, codes and quarantines there are."""
+        return {name: len(getattr(self, name)) for name in Roster.model_fields}
+
     def client_of(self, token: str) -> int | None:
         """The client whose token this is and still counts; None if it is nobody's."""
         client = self._clients.get(hash_of(token))

@@ -16,6 +16,7 @@ from polytempo.serve.access import Access, make_code, release, revoke_client
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.host import Host
 from polytempo.serve.logs import log, log_to, log_to_file
+from polytempo.serve.meters import Meters
 from polytempo.serve.opening import open_service
 from polytempo.serve.operations import OPERATIONS, LogFile, read_operations
 from polytempo.serve.server import Server
@@ -105,7 +106,7 @@ async def serve(
     try:
         server = Server(lambda flush: Host(opened, operations, access, flush=flush), doors.mutual)
         port = server.listen(doors.address, None if certificate is None else certificate.credentials())
-        reload = partial(_reload, directory, server, certificate, log_level)
+        reload = partial(_reload, directory, server, log_level)
         admin, admin_at = None, None
         if doors.admin is not None:
             admin = _admin(directory, server, reload)
@@ -114,7 +115,7 @@ async def serve(
     except BaseException:
         opened.journal.close()
         raise
-    watching = asyncio.create_task(_watch(again, certificate, reload))
+    watching = asyncio.create_task(_watch(again, certificate, server.host.meters, reload))
     on_listening(
         Listening(
             _with_port(doors.address, port),
@@ -124,9 +125,11 @@ async def serve(
             admin_at,
         )
     )
+    log("started", address=doors.address, event=opened.journal.last, mutual=doors.mutual, admin=admin_at)
     try:
         await server.serve(stop)
     finally:
+        log("stopped", event=opened.journal.last)
         watching.cancel()
         if admin is not None:
             await admin.stop()
@@ -144,21 +147,22 @@ def log_as_said(said: LogFile, directory: Path, level: str) -> None:
         log_to_file(directory / said.file, level, said.bytes, said.kept)
 
 
-def _reload(directory: Path, server: Server, certificate: ServerCertificate | None, log_level: str) -> None:
-    """Read everything again that may change while the service runs. What is wrong changes nothing."""
+def _reload(directory: Path, server: Server, log_level: str) -> None:
+    """Read everything again that may change while the service runs, but for certificates, which are looked at anyway.
+    What is wrong changes nothing."""
     host = server.host
     said = read_operations(directory / OPERATIONS)
     if said.log != host.operations.log:
         log_as_said(said.log, directory, log_level)
     host.operations = said
-    if certificate is not None:
-        certificate.refresh()
     host.access.refresh()
     server.enforce()
     log("reloaded")
 
 
-async def _watch(again: asyncio.Event, certificate: ServerCertificate | None, reload: Callable[[], None]) -> None:
+async def _watch(
+    again: asyncio.Event, certificate: ServerCertificate | None, meters: Meters, reload: Callable[[], None]
+) -> None:
     """Take new certificates when they come, and all else when told."""
     while True:
         with suppress(TimeoutError):
@@ -167,8 +171,9 @@ async def _watch(again: asyncio.Event, certificate: ServerCertificate | None, re
             if again.is_set():
                 again.clear()
                 reload()
-            elif certificate is not None:
+            if certificate is not None:
                 certificate.refresh()
+                meters.certificate_expires = certificate.expires
         except Exception as error:  # the next one may be good
             log("not reloaded", level=logging.ERROR, reason=str(error))
 

@@ -147,6 +147,7 @@ class Server:
                 self.enforce()
         finally:
             self._draining = True
+            log("draining", sessions=len(self._open))
             await asyncio.to_thread(self.host.stop)
             await self._server.stop(grace=1.0)
         if self.host.error is not None:

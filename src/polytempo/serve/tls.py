@@ -24,6 +24,8 @@ class ServerCertificate:
     def __init__(self, directory: Path, mutual: bool = False) -> None:
         self._directory, self._mutual = directory, mutual
         self._stamp = self._look()
+        self.expires = 0.0
+        """When the certificate ends, in seconds since 1970."""
         self._first = self._read()
         self._fresh: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
         """What gRPC has not been told of yet."""
@@ -70,6 +72,7 @@ class ServerCertificate:
         pem, key_pem = read_pem(directory / "server.pem"), read_pem(directory / "server.key")
         advice = f"Run `polytempo certs {directory}` again with the server's --host names."
         show = checked_pair(directory / "server.pem", pem, directory / "server.key", key_pem, advice)
+        self.expires = certificates(directory / "server.pem", pem)[0].not_valid_after_utc.timestamp()
         roots = None
         if self._mutual:
             roots = read_pem(directory / "ca.pem")
