@@ -5,7 +5,7 @@ import { emptyTable, makeTable, showClients } from "./clients.js";
 import { find, say, show } from "./dom.js";
 import { forgetFigures, showFigures } from "./figures.js";
 import * as notes from "./notes.js";
-import { clock, duration } from "./words.js";
+import { brief, clock, duration, isNumber } from "./words.js";
 
 const EVERY = 2000, PATIENCE = 8000, OLD = 6; // ms, ms, s
 const TOKEN = "polytempo-token";
@@ -60,7 +60,7 @@ function take({ operator, role, now, status }) {
   for (const button of [find("new-code"), find("reload")]) show(button, role === "admin");
   say(find("operator"), `${operator} · ${role}`);
   enter();
-  say(find("uptime"), `up ${duration(said.uptime)}`);
+  say(find("uptime"), `up ${duration(said.uptime)}${certificate(said)}`);
   tell(now - said.written);
   showAll();
 }
@@ -157,6 +157,11 @@ async function signIn(event) {
   sessionStorage.setItem(TOKEN, session.token);
   await ask();
   find("login-button").disabled = false;
+}
+
+function certificate(said) {
+  if (!isNumber(said.certificate_expires)) return "";
+  return ` · certificate ends in ${brief(said.certificate_expires - said.written)}`;
 }
 
 function begin() {

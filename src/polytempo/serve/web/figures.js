@@ -4,7 +4,7 @@ import { band, bars, histogram, history, nothing, share, tenths, wholeClasses } 
 import { doing } from "./clients.js";
 import { find, make, say } from "./dom.js";
 import { TOO_MANY, drawTree, family, tone } from "./tree.js";
-import { NOTHING, brief, bytes, count, duration, isNumber, percent, plural, rate, seconds } from "./words.js";
+import { NOTHING, bytes, count, duration, isNumber, percent, plural, rate, seconds } from "./words.js";
 
 const KEPT = 450; // points of a history: a quarter of an hour
 const DOING = ["training", "ready", "paused", "away", "quarantined"];
@@ -67,9 +67,6 @@ function headline(said, accuracies) {
   const held = said.clients.filter((row) => row.quarantined).length;
   figure("quarantine", count(held), held ? "not heard until released" : "nobody", held ? "bad" : "");
   figure("memory", bytes(said.memory_bytes), `process ${said.process ?? NOTHING}`);
-  const left = isNumber(said.certificate_expires) ? said.certificate_expires - said.written : null;
-  const soon = left !== null && left < 14 * 86400;
-  figure("certificate", brief(left), left === null ? "plaintext" : "until it ends", soon ? "bad" : "");
   figure("journal", bytes(said.journal?.bytes), plural(said.journal?.events ?? 0, "event"));
 }
 
