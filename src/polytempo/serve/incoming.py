@@ -67,8 +67,7 @@ class Incoming:
         began, received, bought = 0.0, 0, 0.0
         while True:
             try:
-                async with asyncio.timeout_at(deadline):
-                    frame: Frame | Any = await self._read()
+                frame: Frame | Any = await self._next_frame(deadline)
             except TimeoutError:
                 slow = f"only {received} bytes of a message have come in {loop.time() - began:.0f} s"
                 raise WireError(slow if received else "nothing was said in time") from None
@@ -92,6 +91,12 @@ class Incoming:
             slowest = limits.slowest_bytes_per_second
             bought = min(bought + count / slowest, loop.time() + limits.slow_seconds + FRAME_BYTES / slowest)
             deadline = bought
+
+    async def _next_frame(self, deadline: float | None) -> Any:
+        if deadline is None:  # almost always, and a timer costs time
+            return await self._read()
+        async with asyncio.timeout_at(deadline):
+            return await self._read()
 
     def answered(self, count: int) -> None:
         """A message of so many bytes is not needed any more."""
