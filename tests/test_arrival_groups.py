@@ -378,4 +378,4 @@ class Happenings(RuleBasedStateMachine):
 
 
 TestHappenings = Happenings.TestCase
-TestHappenings.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestHappenings.settings = settings(max_examples=120, stateful_step_count=50)

@@ -225,7 +225,7 @@ def test_a_member_that_was_never_compared_is_a_newcomer_after_a_split():
     assert strategy.clusters.home[12] == strategy.clusters.home[0]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data())
 def test_whatever_happens_the_clusters_partition_the_clients_that_are_there(data):
     budget = data.draw(st.integers(5, 60))

@@ -97,7 +97,7 @@ def test_without_origin_products_are_those_of_the_rows():
 
 
 @given(vectors)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_projection_is_what_a_qp_solver_finds(v):
     w = cvxpy.Variable(len(v))
     cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(w) - 2 * v @ w), [w >= 0, cvxpy.sum(w) == 1]).solve()
@@ -121,7 +121,6 @@ models = arrays(float, (4, 5), elements=st.floats(-2, 2, width=16).map(lambda x:
 
 
 @given(models, st.sampled_from([0.5, 2.0, 4.0]))
-@settings(deadline=None)
 def test_cosines_do_not_see_lengths_and_the_other_metrics_no_common_scale(m, scale):
     longer = m.copy()
     longer[2] *= scale
@@ -135,7 +134,6 @@ def test_cosines_do_not_see_lengths_and_the_other_metrics_no_common_scale(m, sca
 
 
 @given(models, arrays(float, 5, elements=st.integers(-3, 3).map(float)))
-@settings(deadline=None)
 def test_distances_do_not_see_a_common_shift(m, shift):
     m = np.round(m)
     for metric, compare in (("l1", Compare.ABSOLUTES), ("l2", Compare.SQUARES)):
@@ -167,7 +165,6 @@ def test_a_row_follows_from_likeness_and_sizes():
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=12), arrays(float, 4, elements=st.floats(0.01, 1)))
-@settings(deadline=None)
 def test_without_decay_a_buffer_is_the_normalised_mean_of_what_went_into_it(senders, weights):
     """The unrolled weights are those of Eq. 9, whatever the order and however often somebody sends."""
     pace = begun(make_strategy("pace", {}), vector(0.0), clients=4)
@@ -311,7 +308,7 @@ def in_training(omega, budget, clients=6, size=2):
 
 
 @given(st.integers(0, 60), st.floats(0, 40))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_multicast_keeps_to_its_budget_and_resets_staleness(budget, omega):
     with warnings.catch_warnings(action="ignore"):
         pace, hand_in = in_training(omega, budget)

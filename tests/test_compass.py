@@ -140,7 +140,7 @@ def test_a_client_that_answers_in_no_time_can_be_planned_with():
 RATIOS = st.tuples(st.integers(10, 40), st.floats(2, 5)).map(lambda drawn: (drawn[0], int(drawn[0] * drawn[1])))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(RATIOS, st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(1e-3, 1e3))
 def test_steady_clients_within_the_ratio_of_steps_end_in_one_group_and_stay_there(steps, places, fastest):
     fewest, most = steps
@@ -155,7 +155,7 @@ def test_steady_clients_within_the_ratio_of_steps_end_in_one_group_and_stay_ther
     assert not any(handed.late for handed in clients.handed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 100), st.floats(1, 20), st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(0, 1e5))
 def test_who_is_in_one_group_stays_there_at_any_ratio_of_steps(fewest, ratio, places, now):
     most = int(fewest * ratio)

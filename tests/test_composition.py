@@ -38,7 +38,7 @@ def test_all_clients_get_as_many_samples_as_the_scarcest_label_allows() -> None:
     assert counts.tolist() == [[50, 50, 0], [0, 50, 50], [0, 0, 100]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     weights=st.lists(st.lists(st.floats(0.01, 100), min_size=3, max_size=3), min_size=1, max_size=6),
     sizes=st.lists(st.integers(50, 300), min_size=3, max_size=3),

@@ -99,7 +99,7 @@ def test_clients_that_drift_together_hold_no_row_twice() -> None:
 
 
 @pytest.mark.parametrize("partition", ["groups", "dirichlet:0.3", "labels:2", "rotations:3"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), generations=st.lists(st.integers(0, 12), min_size=10, max_size=10))
 def test_no_client_ever_trains_on_a_row_that_any_client_is_tested_on(
     partition: str, seed: int, generations: list[int]

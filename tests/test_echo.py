@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from building import vector
@@ -63,7 +63,6 @@ def test_always_and_never():
     assert not walked(1, 100).pays("never", 5)
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=80), st.floats(1, 8))
 def test_while_changes_do_not_grow_at_most_one_in_rho_aggregations_is_broadcast(sizes, rho):
     echo, place, broadcasts = Echo(vector(0)), 0.0, 0
@@ -76,7 +75,6 @@ def test_while_changes_do_not_grow_at_most_one_in_rho_aggregations_is_broadcast(
     assert broadcasts <= len(sizes) / rho
 
 
-@settings(deadline=None)
 @given(st.integers(1, 5000), st.integers(0, 9))
 def test_the_l1_distance_is_that_of_the_definition(size, seed):
     a, b = torch.randn(2, size, generator=torch.Generator().manual_seed(seed))

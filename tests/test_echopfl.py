@@ -241,7 +241,7 @@ happenings = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(happenings, st.sampled_from(["l1", "cosine", "kl"]), st.sampled_from(["accumulated", "eq4", "never"]))
 def test_every_client_is_in_exactly_one_cluster_whatever_is_expanded_and_merged(events, assignment, policy):
     made = make_strategy(

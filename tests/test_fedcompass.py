@@ -102,7 +102,7 @@ def plan(clients: Clockwork) -> dict[int, list[tuple[int, int | None]]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(scale=st.floats(1e-3, 1e4))
 @example(scale=1 / 3)
 @example(scale=0.1)
@@ -120,7 +120,7 @@ def run_at(seconds: Sequence[float], updates: int) -> Clockwork:
     return clients
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.floats(1, 20), min_size=1, max_size=6), st.integers(-20, 20))
 def test_rescaling_all_times_changes_nothing_where_they_stay_exact(seconds, power):
     one, other = run_at(seconds, 60), run_at([one * 2.0**power for one in seconds], 60)
@@ -128,7 +128,7 @@ def test_rescaling_all_times_changes_nothing_where_they_stay_exact(seconds, powe
     assert torch.equal(other.strategy.model.weights, one.strategy.model.weights)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(1, 8), st.floats(1e-3, 1e3))
 def test_rescaling_all_times_changes_nothing_where_no_two_groups_arrive_at_the_same_moment(seed, clients, scale):
     seconds = np.random.default_rng(seed).uniform(1, 20, clients)

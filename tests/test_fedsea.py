@@ -153,7 +153,7 @@ def test_the_server_sets_a_timer_for_the_latest_time_of_a_point():
     assert strategy._set_point(expected=60.0, now=10.0) == SetTimer(70.0, "1")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from([0.1, 1.0, 1.3, 2.0, 7.0, 50.0]), min_size=1, max_size=6),
     st.sampled_from([0.1, 0.5, 1.0]),

@@ -102,7 +102,7 @@ PARTS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(MESSAGES | PARTS, max_size=12), st.integers(0, 12), st.sampled_from([3000, 6000, 10**6]))
 def test_whatever_comes_memory_stays_within_its_limit_and_is_given_back(
     groups: list[list[Frame]], answered: int, limit: int

@@ -129,7 +129,7 @@ events = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.lists(events, min_size=1, max_size=4), max_size=3))
 def test_events_are_read_back_bit_for_bit(groups: list[list[Event]]) -> None:
     with tempfile.TemporaryDirectory() as directory, new_journal(Path(directory)) as journal:

@@ -1,6 +1,8 @@
 """Imports go down only, and every thing has its place."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,10 @@ def test_strategies_do_no_io():
                 assert not forbidden & {alias.name.split(".")[0] for alias in node.names}, path
             if isinstance(node, ast.ImportFrom):
                 assert (node.module or "").split(".")[0] not in forbidden, path
+
+
+def test_the_command_line_and_a_service_start_without_what_only_reports_and_data_sets_need():
+    loaded = "import sys, polytempo.cli.main, polytempo.serve.running; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
+    assert "torch" in modules
+    assert {"sklearn", "matplotlib", "scipy.special", "scipy.stats", "scipy.ndimage"}.isdisjoint(modules)

@@ -32,7 +32,7 @@ def label_counts(federation: Federation) -> np.ndarray:
 
 
 @pytest.mark.parametrize("spec", DEALS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(clients=st.integers(5, 20), seed=st.integers(0, 2**32), test_share=st.floats(0.01, 0.99))
 def test_every_row_is_given_out_at_most_once_and_each_client_can_train_and_test(
     spec: str, clients: int, seed: int, test_share: float
@@ -87,7 +87,7 @@ def test_clients_that_drew_too_few_samples_are_fed_up_to_the_minimum(spec: str) 
     assert counts.sum(axis=1).min() >= 8
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(clients=st.integers(1, 30), per_client=st.integers(1, 10), seed=st.integers(0, 1000))
 def test_every_client_holds_exactly_c_labels_and_labels_are_held_equally_often(
     clients: int, per_client: int, seed: int
@@ -110,7 +110,7 @@ def test_groups_divide_clients_and_labels_in_the_shares_of_the_paper() -> None:
     assert labels_of == [[0, 1], [2, 3], [4, 5, 6], [7, 8, 9]]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(groups=st.integers(1, 10), seed=st.integers(0, 1000))
 def test_groups_never_have_a_label_in_common(groups: int, seed: int) -> None:
     federation = make_federation(toy(600), f"groups:{groups}", 60, seed, min_samples=5)
@@ -170,7 +170,7 @@ def test_other_angles_turn_the_same_way_as_quarter_turns() -> None:
     assert rotated(image, 90)[0, 0, 0, 4] == 1  # north
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(clusters=st.integers(1, 6), seed=st.integers(0, 1000))
 def test_a_rotation_client_draws_40_to_90_percent_from_its_dominant_cluster(clusters: int, seed: int) -> None:
     federation = make_federation(toy(800), f"rotations:{clusters}", 2 * clusters, seed)

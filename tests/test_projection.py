@@ -61,7 +61,7 @@ def moved_run(drift_times: list[float], evaluations: int = 11, clients: int = 4)
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=30, derandomize=True, deadline=None)
+@settings(max_examples=30, derandomize=True)
 def test_sketches_are_about_as_far_from_each_other_as_the_models(seed: int) -> None:
     models = torch.from_numpy(stream(seed, "models").normal(size=(8, 3_000))).float() * torch.arange(1, 9)[:, None]
     sketches = Sketches(torch.ones(3_000), 8, seed)

@@ -42,7 +42,7 @@ def images(federation: Federation, rows: np.ndarray) -> set[tuple[float, ...]]:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 2**32), proxies=st.integers(1, 40))
 def test_no_client_holds_a_proxy_row_and_nobody_trains_on_a_test_row(partition: str, seed: int, proxies: int) -> None:
     federation = federated(partition, proxies, seed, drifts=[CHANGING])

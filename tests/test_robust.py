@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -259,7 +259,6 @@ def test_casa_tells_groups_apart_although_their_updates_are_mixed():
 numbers = st.floats(-1e6, 1e6, width=32)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_with_fewer_attackers_than_half_the_median_lies_among_the_honest(data):
     honest = data.draw(st.integers(2, 8))
@@ -273,14 +272,12 @@ def test_with_fewer_attackers_than_half_the_median_lies_among_the_honest(data):
     assert (mean <= rows.max(0)).all()
 
 
-@settings(deadline=None)
 @given(arrays.arrays(np.float32, st.tuples(st.integers(1, 12), st.integers(1, 40)), elements=numbers))
 def test_the_median_is_that_of_numpy(rows):
     mean = trimmed_mean([torch.from_numpy(row) for row in rows], (len(rows) - 1) // 2)
     assert np.allclose(mean.numpy(), np.median(rows, axis=0), rtol=1e-6)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e4, width=32)), min_size=1, max_size=30))
 def test_no_update_leads_further_than_the_bound(handed):
     server, newest = listener(clip=1.5, clients=3), {}

@@ -34,7 +34,7 @@ from polytempo.serve.wire import (
 from polytempo.serve.wire_pb2 import Accepted, Frame, Head, Hello, Leave, Pull, Push, Ready, Task
 from serving import Hosted, Running, hosted, nudge, running
 
-MANY = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 def assembled(sent: Iterable[Frame], limit: int = 1 << 30) -> list[tuple[Head, bytearray]]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from polytempo.report.page import write_report
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
@@ -54,5 +53,7 @@ def simulate_experiment(
         exchange_log=history.exchanges,
     )
     if directory is not None:
+        from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
+
         write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")
     return run

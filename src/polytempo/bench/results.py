@@ -7,9 +7,6 @@ from statistics import mean, stdev
 from typing import Any
 
 from polytempo.bench.bench import Bench, Case, Figure, Table, run_table
-from polytempo.report.canvas import save
-from polytempo.report.figures import accuracy_over_time
-from polytempo.report.page import write_report
 from polytempo.report.run import Run
 from polytempo.sim.run import Progress
 
@@ -37,6 +34,10 @@ def run_bench(
 
 
 def _write(bench: Bench, table: Table, runs: Mapping[str, Sequence[Run]], directory: Path) -> Path:
+    from polytempo.report.canvas import save  # here, because matplotlib takes a while to import
+    from polytempo.report.figures import accuracy_over_time
+    from polytempo.report.page import write_report
+
     directory.mkdir(parents=True, exist_ok=True)
     rows = table_rows(table, runs)
     everything = [run for case in table.cases for run in runs[case.label]]

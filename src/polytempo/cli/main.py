@@ -26,7 +26,6 @@ from polytempo.cli.progress import progress_bar
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
 from polytempo.core.errors import StrategyError, UserError
-from polytempo.report.page import write_report
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
@@ -110,6 +109,8 @@ def compare(
 ) -> None:
     """Simulate several strategies under the same conditions and overlay them in one report. ``--set buffer_size=5``
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
+    from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
+
     experiments = comparison(strategies, seeds, parse_assignments(set_), settings)
     out = out or _new_directory("compare")
     runs: list[Run] = []
@@ -134,6 +135,8 @@ def report(
     ] = [],  # noqa: B006
 ) -> None:
     """Overlay runs that are there in one report."""
+    from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
+
     runs: list[Run] = []
     for directory in directories:
         found = find_runs(directory)

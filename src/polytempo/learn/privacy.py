@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.special import log_ndtr
 from torch import Tensor
 
 from polytempo.core.errors import UserError
@@ -114,6 +113,8 @@ def epsilon_at(mu: float, delta: float) -> float:
 
 def _log_delta(epsilon: float, mu: float) -> float:
     """The logarithm of ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``."""
+    from scipy.special import log_ndtr  # here, because it takes a while to import
+
     first = float(log_ndtr(mu / 2 - epsilon / mu))
     second = float(log_ndtr(-mu / 2 - epsilon / mu)) + epsilon
     return first + math.log(-math.expm1(second - first)) if second < first else -math.inf

@@ -1,7 +1,6 @@
 """Spectral clustering: into how many parts a graph of clients falls, how clearly, and which (CASA, section 4.3)."""
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from polytempo.core.streams import stream
 
@@ -36,6 +35,8 @@ def _smallest(affinity: np.ndarray) -> np.ndarray:
     scale = 1 / np.sqrt(affinity.sum(1))
     if size <= DENSE:
         return 1 - np.linalg.eigvalsh(affinity * scale[:, None] * scale)[::-1][:LOOKED_AT]
+    from scipy.sparse.linalg import LinearOperator, eigsh  # here, because it takes a while to import
+
     product = LinearOperator((size, size), matvec=lambda x: scale * (affinity @ (scale * x.ravel())), dtype=np.float64)
     start = stream(0, "eigenvalues").normal(size=size)
     largest = eigsh(product, LOOKED_AT, which="LA", v0=start, return_eigenvectors=False)

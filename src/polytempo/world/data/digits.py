@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from polytempo.world.data.sources import Source, normalised
 from polytempo.world.dataset import Dataset
@@ -11,6 +10,8 @@ from polytempo.world.dataset import Dataset
 
 def load(data_dir: Path) -> Dataset:
     """Pixels are 0 .. 16. The set has no test part of its own; ``data_dir`` is not used."""
+    from sklearn.datasets import load_digits  # here, because it takes a second to import
+
     digits = load_digits()
     x = normalised([digits.images[:, None]], mean=(0.3053,), std=(0.3760,), top=16)
     return Dataset("digits", x, digits.target.astype(np.int64), classes=10, train_size=len(x))

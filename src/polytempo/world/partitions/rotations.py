@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import ndimage
 
 from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
@@ -132,6 +131,8 @@ def rotated(images: np.ndarray, degrees: float) -> np.ndarray:
     """Images (n x channels x side x side) turned counter-clockwise; corners are filled from the nearest edge."""
     if degrees % 90 == 0:
         return np.rot90(images, int(degrees // 90), axes=(2, 3))
+    from scipy import ndimage  # here, because it takes a while to import
+
     turned: np.ndarray = ndimage.rotate(images, degrees, axes=(2, 3), reshape=False, order=1, mode="nearest")
     return turned
 
