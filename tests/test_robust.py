@@ -18,7 +18,7 @@ from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy, make_strategy, strategies
-from polytempo.strategies.parts.robust import HANDFUL, NORMS, Mix, Screen, parse_robust, trimmed_mean
+from polytempo.strategies.parts.robust import HANDFUL, KEPT, Mix, Screen, needed, parse_robust, trimmed_mean
 from serving import hosted, restarted, some_events
 
 HERE = vector(0, 0)
@@ -107,7 +107,7 @@ def test_an_update_within_the_bound_is_handed_on_as_it_is():
     assert server.told[-1] is handed
 
 
-def test_first_updates_only_say_how_far_updates_lead_and_of_two_the_smaller_sets_the_bound():
+def test_of_two_clients_the_smaller_sets_the_bound():
     server = listener(clip=1.0, clients=2)
     assert hand_in(server, 0, 0, 100) == [0, 0]
     assert server.told[-1].own_delta.tolist() == [0, 100]
@@ -115,27 +115,47 @@ def test_first_updates_only_say_how_far_updates_lead_and_of_two_the_smaller_sets
     assert hand_in(server, 0, 0, 100) == [0, 1]
 
 
-def test_of_many_clients_the_first_update_of_the_first_few_moves_nothing():
-    server = listener(clip=1.0, clients=20)
-    told = [hand_in(server, client, 0, 1) for client in range(20)]
-    assert told == [[0, 0]] * (HANDFUL - 1) + [[0, 1]] * (21 - HANDFUL)
+@pytest.mark.parametrize(
+    ("members", "at_once", "count"),
+    [(1, 1, 1), (2, 2, 2), (3, 3, 2), (5, 5, 3), (20, 20, 11), (1000, 1000, 501), (1000, 10, HANDFUL), (6, 2, 4)],
+)
+def test_nothing_moves_before_most_of_those_who_train_at_once_were_heard_or_a_handful(members, at_once, count):
+    assert needed(members, at_once) == count
+
+
+@pytest.mark.parametrize(("clip", "mix"), [(1.0, None), (None, Mix(10, 0.5)), (1.0, Mix(10, 0.5))])
+def test_fast_attackers_who_are_a_fifth_are_not_measured_by_themselves(clip, mix):
+    """Whoever attacks need not train, and hands in often before the first honest client does."""
+    server = listener(clip, mix, clients=20)
+    for turn in range(40):
+        assert hand_in(server, turn % 4, 0, -1e6) == [0, 0]
+    for client in range(4, 10):
+        assert hand_in(server, client, 0, 1) == [0, 0]
+    assert hand_in(server, 10, 0, 1) == [0, 1]
+    assert abs(hand_in(server, 0, 0, -1e6)[1]) <= 1
+
+
+def test_an_update_that_is_only_heard_leaves_the_model_as_it_is_though_its_start_is_old():
+    server = begun(make_strategy("fedavg", {}), HERE, clients=2)
+    server.screen = Screen(1.0, None)
+    server.model.step(vector(5, 5))
+    told = []
+    server.updated = lambda one, now: told.append(one)
+    server.receive(update(0, 0, HERE, vector(0, 1)), 0.0)
+    assert told[0].weights.tolist() == told[0].start.tolist() == [5, 5]
+    assert told[0].own_delta.tolist() == [0, 1]
+
+
+def test_a_method_that_only_learns_is_not_told_of_it():
+    server = begun(make_strategy("fedasync", {}), HERE, clients=2)
+    server.screen = Screen(1.0, None)
+    server.receive(update(0, 0, HERE, vector(0, 1)), 0.0)
+    assert server.model.version == 0
 
 
 def test_a_client_that_is_there_alone_is_not_held_up():
     server = listener(clip=1.0, clients=1)
     assert hand_in(server, 0, 0, 100) == [0, 100]
-
-
-def test_a_client_whose_first_update_only_counted_is_heard_with_its_second():
-    server = listener(clip=1.0, clients=20)
-    assert [hand_in(server, client, 0, 1) for client in (0, 1, 0)] == [[0, 0], [0, 0], [0, 1]]
-
-
-def test_a_client_that_is_heard_twice_before_the_others_does_not_set_its_own_bound():
-    server = listener(clip=1.0, clients=20)
-    assert [hand_in(server, 0, 0, 1e6) for _ in range(3)] == [[0, 0]] * 3
-    hand_in(server, 1, 0, 1)
-    assert hand_in(server, 0, 0, 1e6) == [0, 1]
 
 
 def test_a_fast_client_counts_once_in_the_median_of_norms():
@@ -154,35 +174,43 @@ def test_a_client_that_had_no_time_to_train_does_not_lower_the_bound():
     assert hand_in(server, 1, 0, 3) == [0, 3]
 
 
-def test_norms_are_kept_of_the_clients_heard_last():
-    server = listener(clip=1.0, clients=NORMS + 1)
-    for client in range(NORMS + 1):
-        hand_in(server, client, 0, 1)
-    assert list(server.screen.norms) == list(range(1, NORMS + 1))
+def test_who_has_left_has_no_say_in_the_bound():
+    server = listener(clip=1.0, clients=5)
+    for client, length in enumerate((1, 100, 100, 1)):
+        hand_in(server, client, 0, length)
+    server.left(0, 1.0)
+    server.left(3, 1.0)
+    assert hand_in(server, 4, 0, 50) == [0, 50]
 
 
 # Mixing.
 
 
+def mixing(recent=10, share=0.5, heard=()):
+    """A server whose clients were heard once, with these values."""
+    server = listener(mix=Mix(recent, share), clients=max(len(heard), 1))
+    for client, value in enumerate(heard):
+        hand_in(server, client, value, 0)
+    return server
+
+
 def test_a_client_that_had_no_time_to_train_moves_nothing_and_does_not_count():
-    server = listener(mix=Mix(5, 0.5))
-    hand_in(server, 0, 4, 0)
-    assert hand_in(server, 1, 0, 0) == [0, 0]
-    assert hand_in(server, 2, 2, 0) == [3, 0]
+    server = mixing(heard=(4, 4, 2, 2))
+    hand_in(server, 0, 0, 0)
+    assert server.told[-1].delta.tolist() == [0, 0]
+    assert hand_in(server, 1, 4, 0) == [3, 0]
 
 
-def test_an_update_becomes_the_median_of_recent_ones_its_own_among_them():
-    server = listener(mix=Mix(10, 0.5))
-    assert hand_in(server, 0, 1, 5) == [1, 5]
-    assert hand_in(server, 1, 3, 1) == [2, 3]
-    assert hand_in(server, 2, -100, 2) == [1, 2]
+def test_an_update_becomes_the_median_of_the_newest_of_each_its_own_among_them():
+    server = mixing(heard=(9, 3))
+    assert hand_in(server, 0, 1, 5) == [2, 2.5]
+    server = mixing(heard=(1, 3, -100, 5))
+    assert hand_in(server, 0, 2, 0) == [2.5, 0]
 
 
 def test_a_trimmed_mean_leaves_out_the_extremes():
-    server = listener(mix=Mix(10, 0.25))
-    for client, value in enumerate((1, 2, 6)):
-        hand_in(server, client, value, 0)
-    assert hand_in(server, 3, 1000, 0) == [4, 0]
+    server = mixing(share=0.25, heard=(9, 1, 2, 6))
+    assert hand_in(server, 0, 1000, 0) == [4, 0]
 
 
 @pytest.mark.parametrize(("count", "left"), [(1, 1), (2, 2), (3, 1), (4, 2), (5, 1), (10, 4)])
@@ -190,52 +218,144 @@ def test_at_least_the_middle_is_left(count, left):
     assert count - 2 * Mix(10, 0.3).trimmed(count) == left
 
 
-def test_only_so_many_recent_ones_count_and_no_more_are_kept():
-    server = listener(mix=Mix(3, 0.5))
-    for client, value in enumerate((100, 100, 1, 2, 3)):
-        told = hand_in(server, client, value, 0)
-    assert told == [2, 0]
-    assert list(server.screen.recent) == [2, 3, 4]
+def test_what_is_mixed_is_clipped_also_what_came_before_there_was_a_bound():
+    server = listener(clip=1.0, mix=Mix(10, 0.5), clients=2)
+    hand_in(server, 0, 1e6, 0)
+    assert hand_in(server, 1, 3, 0) == [3, 0]
+
+
+def test_a_mix_is_of_so_many_drawn_among_all():
+    server = mixing(recent=3, heard=range(1, 21))
+    told = [hand_in(server, client, client + 1, 0)[0] for client in range(20)]
+    assert len(set(told)) > 5  # always others
+    assert all(2 <= value <= 19 for value in told)  # a median of three is never the least or the most
+
+
+def test_what_is_drawn_is_a_matter_of_the_seed():
+    def told(seed):
+        server = mixing(recent=3, heard=range(20))
+        server.screen.seed = seed
+        return [hand_in(server, client, client, 0)[0] for client in range(20)]
+
+    assert told(1) == told(1) != told(2)
+
+
+def test_no_more_deltas_are_kept_than_that_and_not_those_of_the_fast():
+    server = listener(mix=Mix(3, 0.5), clients=3 * KEPT)
+    for client in (*range(3 * KEPT), *[5] * 100, *range(3 * KEPT)):
+        hand_in(server, client, 1, 0)
+    assert len(server.screen.recent) == KEPT
+    lots = {client: recent.lot for client, recent in server.screen.recent.items()}
+    again = listener(mix=Mix(3, 0.5), clients=3 * KEPT)
+    for client in reversed(range(3 * KEPT)):
+        hand_in(again, client, 1, 0)
+    assert {client: recent.lot for client, recent in again.screen.recent.items()} == lots
 
 
 def test_a_fast_client_does_not_outvote_the_others():
-    server = listener(mix=Mix(5, 0.5))
-    hand_in(server, 1, 1, 0)
-    hand_in(server, 2, 2, 0)
+    server = mixing(heard=(100, 1, 2))
     for _ in range(10):
-        assert hand_in(server, 0, 100, 0) == [2, 0]
+        assert hand_in(server, 0, 100, 0) in ([2, 0], [0, 0])
+
+
+def test_between_two_moves_of_one_client_half_of_the_others_have_to_be_heard():
+    server = mixing(heard=(1, 1, 1, 1, 1))
+    hand_in(server, 1, 1, 0)
+    assert hand_in(server, 0, 1, 0) == [1, 0]
+    assert [hand_in(server, 0, 1, 0) for _ in range(3)] == [[0, 0]] * 3
+    hand_in(server, 1, 1, 0)
+    assert hand_in(server, 0, 1, 0) == [0, 0]
+    hand_in(server, 2, 1, 0)
+    assert hand_in(server, 0, 1, 0) == [1, 0]
+
+
+def test_who_leaves_and_comes_again_does_not_begin_anew():
+    server = mixing(heard=(1, 1, 1, 1, 1))
+    assert hand_in(server, 0, 1, 0) == [1, 0]
+    server.left(0, 0.0)
+    server.joined(0, 0.0)
+    assert hand_in(server, 0, 1, 0) == [0, 0]
 
 
 def test_only_clients_on_the_same_branch_are_mixed():
-    server = listener(mix=Mix(5, 0.5))
+    server = listener(mix=Mix(5, 0.5), clients=3)
     server.branches = {0: 0, 1: 0, 2: 7}
-    hand_in(server, 0, 1, 0)
-    assert hand_in(server, 2, 100, 0) == [100, 0]
-    assert hand_in(server, 1, 3, 0) == [2, 0]
+    for client, value in enumerate((1, 3, 100)):
+        hand_in(server, client, value, 0)
+    assert hand_in(server, 0, 1, 0) == [2, 0]
+    assert hand_in(server, 2, 50, 0) == [50, 0]
 
 
 def test_deltas_move_with_their_clients_when_a_branch_splits():
-    server = listener(mix=Mix(5, 0.5))
-    for client, value in enumerate((1, 100, 3)):
+    server = mixing(heard=(1, 100, 3, 100))
+    server.branches = {0: 1, 1: 2, 2: 1, 3: 2}
+    assert hand_in(server, 0, 5, 0) == [4, 0]
+
+
+def test_deltas_move_with_their_clients_when_branches_merge():
+    server = listener(mix=Mix(5, 0.5), clients=4)
+    server.branches = {0: 1, 1: 2, 2: 1, 3: 2}
+    for client, value in enumerate((1, 9, 5, 7)):
         hand_in(server, client, value, 0)
-    server.branches = {0: 1, 1: 2, 2: 1, 3: 1}
-    assert hand_in(server, 3, 5, 0) == [3, 0]
+    server.branches = {}
+    assert hand_in(server, 0, 1, 0) == [6, 0]
 
 
 def test_a_client_that_chose_another_branch_is_mixed_with_those_there():
-    server = begun(make_strategy("ifca", {"k": 2}), HERE, clients=3)
+    server = begun(make_strategy("ifca-async", {"k": 2}), HERE, clients=3)
     server.screen, told = Screen(None, Mix(5, 0.5)), []
     server.updated = lambda one, now: told.append(one.delta.tolist())
-    for client, (chosen, value) in enumerate(((0, 1), (1, 100), (0, 3))):
+    for client, (chosen, value) in [*enumerate(((0, 1), (1, 100), (0, 3))), (1, (1, 100))]:
         server.receive(replace(update(client, 0, HERE, vector(value, 0)), chosen=chosen), 0.0)
-    assert told == [[1, 0], [100, 0], [2, 0]]
+    assert told == [[100, 0], [2, 0], [100, 0]]
+
+
+def two_clusters():
+    """EchoPFL, in front of which updates are mixed, with a cluster to the right and one above."""
+    server = begun(make_strategy("echopfl", {"refine_every": 0}), HERE, clients=6)
+    server.screen = Screen(None, Mix(5, 0.5))
+    right, above = vector(4, 0), vector(0, 4)
+    for _ in range(2):
+        for client in range(5):
+            list(server.receive(update(client, 0, HERE, right if client % 2 else above), 0.0) or ())
+    assert len({server.cluster_of(client) for client in range(5)}) == 2
+    return server
+
+
+def test_echopfl_mixes_an_update_with_those_of_the_cluster_that_it_joins():
+    server = two_clusters()
+    joins = server.cluster_of(1)
+    list(server.receive(update(5, 0, HERE, vector(3, 0.5)), 0.0) or ())
+    assert server.cluster_of(5) == joins
+    model = server.model_for(5)
+    assert model[0] > 3
+    assert model[1] < 0.5
+
+
+def test_echopfl_founds_its_clusters_with_what_clients_handed_in():
+    server = begun(make_strategy("echopfl", {"refine_every": 0}), HERE, clients=3)
+    server.screen = Screen(2.0, Mix(5, 0.5))
+    for client, model in ((0, vector(4, 0)), (1, vector(0, 4)), (2, vector(4, 1)), (0, vector(4, 0))):
+        list(server.receive(update(client, 0, HERE, model), 0.0) or ())
+    assert sorted(branch.weights.tolist() for branch in server.clusters.branches.values())[0] == [0, 4]
+    assert server.founded == 2
+
+
+def test_casa_mixes_a_newcomer_with_those_of_the_cluster_that_it_is_put_into():
+    server = begun(make_strategy("casa", {}), HERE, clients=7)
+    server.clusters.dismiss(6)
+    server.clusters.split(0, [[0, 1], [2, 3, 4, 5]], 0.0, {})
+    server.screen = Screen(None, Mix(5, 0.5))
+    for client in (0, 1, 2, 3, 0, 1):
+        server.receive(update(client, 0, HERE, vector(4, 0) if client < 2 else vector(0, 4)), 0.0)
+    newcomer = update(6, 0, HERE, vector(3, 1))
+    assert server.branch_of(newcomer) == server.cluster_of(0) != server.cluster_of(2)
 
 
 def test_who_has_left_is_not_mixed_with():
-    server = listener(mix=Mix(5, 0.5))
-    hand_in(server, 0, 100, 0)
-    server.left(0, 1.0)
-    assert hand_in(server, 1, 1, 0) == [1, 0]
+    server = mixing(heard=(1, 100, 3))
+    server.left(1, 1.0)
+    assert hand_in(server, 0, 1, 0) == [2, 0]
 
 
 def test_methods_that_compare_clients_see_what_each_handed_in_itself():
@@ -280,7 +400,7 @@ def test_the_median_is_that_of_numpy(rows):
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e4, width=32)), min_size=1, max_size=30))
 def test_no_update_leads_further_than_the_bound(handed):
-    server, newest = listener(clip=1.5, clients=3), {}
+    server, newest = listener(clip=1.5, clients=6), {}
     for client, length in handed:
         told = hand_in(server, client, 0, length)
         newest |= {client: length} if length else {}

@@ -20,9 +20,12 @@ def test_attacks_are_read_with_their_defaults():
     assert parse_attack("scaled:0.2:50") == Attack(0.2, 50.0)
     assert parse_attack("sign-flip:0.3") == Attack(0.3, -1.0)
     assert parse_attack("sign-flip:0.3:4") == Attack(0.3, -4.0)
+    assert parse_attack("sign-flip:0.3:4:10") == Attack(0.3, -4.0, 10.0)
 
 
-@pytest.mark.parametrize("bad", ["scaled", "scaled:0", "scaled:1", "scaled:0.2:-3", "flip:0.2", "scaled:0.2:3:4", "x"])
+@pytest.mark.parametrize(
+    "bad", ["scaled", "scaled:0", "scaled:1", "scaled:0.2:-3", "flip:0.2", "scaled:0.2:3:0.5", "scaled:0.2:3:4:5", "x"]
+)
 def test_an_attack_that_is_not_understood_is_refused(bad):
     with pytest.raises(UserError, match="Expected scaled:SHARE:FACTOR"):
         make_experiment(strategy="fedasync", attack=bad).check()

@@ -23,8 +23,7 @@ class Update:
     """Which candidate the client started from, where the order offered some."""
     answers: dict[str, Any] = field(default_factory=dict)
     own: Tensor | None = None
-    """What the client itself handed in, clipped, where ``weights`` are a robust mix with what others did; unclipped
-    where they are the start, because there is nothing yet to clip by."""
+    """What the client itself handed in, where ``weights`` are a robust mix with what others did or lead nowhere."""
 
     @property
     def delta(self) -> Tensor:

@@ -44,7 +44,7 @@ class Experiment(Method):
         None, description="when a client that has its model trains it and asks for a newer one (default: at once)"
     )
     attack: str | None = Field(
-        None, description="what some clients send instead of their updates: scaled:SHARE:FACTOR or sign-flip:SHARE"
+        None, description="what some clients send instead of updates: scaled:SHARE:FACTOR or sign-flip:SHARE:FACTOR"
     )
     privacy: str | None = Field(
         None, description="CLIP:NOISE: updates are clipped to this length, and blurred by so many times as much"

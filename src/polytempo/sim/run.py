@@ -135,6 +135,8 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     # Where models stay with their clients nothing is encoded.
     compression = Compression(*parse_encodings(e.upload, e.download)) if strategy.travels else None
     uploads = Uploads(attack, len(federation), e.seed, privacy, compression)
+    if attack is not None:
+        devices = devices.with_faster(uploads.attackers, attack.faster)
     return Simulator(
         strategy, federation, devices, learner, stop, eval_every, e.seed, workers, history, asking, uploads
     )

@@ -15,10 +15,12 @@ from polytempo.sim.flight import Flight
 
 @dataclass(frozen=True)
 class Attack:
-    """A share of the clients multiply their delta by a factor, a negative one to undo what others learn."""
+    """A share of the clients multiply their delta by a factor, a negative one to undo what others learn. They need not
+    train for it, and may be faster than they would be otherwise."""
 
     share: float
     factor: float
+    faster: float = 1.0
 
     def attackers(self, clients: int, seed: int) -> list[int]:
         """Who they are, by number: at least one."""
@@ -27,22 +29,22 @@ class Attack:
 
 
 def parse_attack(text: str) -> Attack:
-    """``scaled:0.2`` (ten times too far), ``scaled:0.2:50``, ``sign-flip:0.2`` or ``sign-flip:0.2:3``."""
+    """``scaled:0.2`` (ten times too far), ``scaled:0.2:50``, ``sign-flip:0.2``, ``sign-flip:0.2:3``, or with a speed
+    behind, ``sign-flip:0.2:3:10``, of clients that are ten times as fast as they would be."""
     kind, *rest = text.split(":")
-    factors = {"scaled": 10.0, "sign-flip": -1.0}
+    signs, factors = {"scaled": 1, "sign-flip": -1}, {"scaled": 10.0, "sign-flip": 1.0}
     try:
-        if kind not in factors or not 1 <= len(rest) <= 2:
+        if kind not in signs or not 1 <= len(rest) <= 3:
             raise ValueError
-        share, factor = float(rest[0]), factors[kind]
-        if len(rest) == 2:
-            factor = float(rest[1]) if factor > 0 else -float(rest[1])
-        if not 0 < share < 1 or not 0 < abs(factor) < 1e6 or factor * factors[kind] < 0:
+        share, factor, faster = (*map(float, rest), *(factors[kind], 1.0)[len(rest) - 1 :])
+        if not (0 < share < 1 and 0 < factor < 1e6 and 1 <= faster <= 1e3):
             raise ValueError
-        return Attack(share, factor)
+        return Attack(share, signs[kind] * factor, faster)
     except ValueError:
         raise UserError(
             f"Attack {text!r} is not understood. Expected scaled:SHARE:FACTOR or sign-flip:SHARE:FACTOR, with a share "
-            "of the clients between 0 and 1 and a positive factor (default 10 and 1)."
+            "of the clients between 0 and 1 and a positive factor (default 10 and 1), and behind it, if you like, how "
+            "many times as fast as otherwise the attackers are (1 to 1000)."
         ) from None
 
 

@@ -20,6 +20,7 @@ class ASAFL(Strategy):
     ``w <- lerp(w, w_i, eta_s / (1 + ||w_i - w||))``."""
 
     reconstructed = True
+    only_learns = True
 
     mixing: float = Field(0.01, gt=0, le=1, description="eta_s, the share of an update that is no distance away")
 

@@ -18,6 +18,8 @@ class CA2FL(Strategy):
     h_i is close to their delta_i, no longer drag the model their way. A client that leaves takes its h_i along; what it
     handed in before still counts."""
 
+    only_learns = True
+
     buffer_size: int = Field(10, ge=1, description="K, updates per server step")
     server_lr: float = Field(1.0, gt=0, description="eta, the server's learning rate")
 

@@ -31,6 +31,8 @@ ENTRIES_PER_CLIENT = 10
 class DynamicClusters(Clustered, ABC):
     """Clusters that are found while they are trained (section 4.3); how much an update counts is up to ``decay``."""
 
+    only_learns = True
+
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
     gamma: float = Field(0.15, gt=0, description="a cluster splits when alpha_c < eigengap^gamma")
     source: Literal["delta", "weights"] = Field("delta", description="what is compared: local progress or raw weights")
@@ -73,8 +75,7 @@ class DynamicClusters(Clustered, ABC):
         self.t += 1
         client = update.client
         self.began[client] = -1
-        compared = update.own_delta if self.source == "delta" else update.own_weights
-        fingerprint = Fingerprint.of(client, compared, update.samples)
+        fingerprint = self._fingerprint(update)
         others = self.buffers.empty(client)
         if client not in self.clusters.home:
             self.clusters.assign(client, self._nearest(fingerprint, others))
@@ -96,6 +97,15 @@ class DynamicClusters(Clustered, ABC):
         return self.similar.values[:clients, :clients]
 
     # Clustering.
+
+    def branch_of(self, update: Update) -> int:
+        if update.client in self.clusters.home:
+            return self.clusters.home[update.client]
+        return self._nearest(self._fingerprint(update), self.buffers.of(update.client))
+
+    def _fingerprint(self, update: Update) -> Fingerprint:
+        compared = update.own_delta if self.source == "delta" else update.own_weights
+        return Fingerprint.of(update.client, compared, update.samples)
 
     def _nearest(self, fingerprint: Fingerprint, others: Sequence[Fingerprint]) -> int:
         """Where a newcomer belongs: ``argmax_k cos(rep_k, w_i)``, rep_k of the members in its buffer (Eq. 15)."""
@@ -196,6 +206,8 @@ class CasaD(DynamicClusters):
 @strategy("casa-c")
 class CasaC(Strategy):
     """CASA without clusters (ablation): one model for all, mixed by bi-level decay."""
+
+    only_learns = True
 
     alpha0: float = Field(2.0, gt=0, le=2, description="basic decay; with more than 2 alpha could exceed 1")
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")

@@ -72,6 +72,7 @@ class EchoPFL(Clustered):
     )
 
     together = False
+    only_learns = True
 
     def setup(self) -> None:
         self.founded = 0
@@ -127,7 +128,7 @@ class EchoPFL(Clustered):
         client = update.client
         offered = self.training.pop(client, ())
         self._hear_soft_label(update)
-        if client not in self.clusters.home and self.founded < self.first_clusters:
+        if self._founds(update):
             self._found(update)
         else:
             before = self.clusters.home.get(client)
@@ -135,6 +136,12 @@ class EchoPFL(Clustered):
             self._hear_feedback(update, offered, before)
             yield from self._mix(update)
         yield from self._refine(now)
+
+    def branch_of(self, update: Update) -> int:
+        if self._founds(update):
+            return self.clusters.next_number if self.founded else next(iter(self.clusters.branches))
+        self._hear_soft_label(update)
+        return self._nearest(update, self.training.get(update.client, ()))
 
     def left(self, client: int, now: float) -> Orders:
         self.training.pop(client, None)
@@ -159,17 +166,21 @@ class EchoPFL(Clustered):
         else:
             self.feedback.pop(update.client, None)
 
+    def _founds(self, update: Update) -> bool:
+        return update.client not in self.clusters.home and self.founded < self.first_clusters
+
     def _found(self, update: Update) -> None:
-        """One of the first updates: it is the model of a new cluster."""
+        """One of the first updates: it is the model of a new cluster, and nobody else's are mixed with it."""
+        first = update.own_weights
         if self.founded == 0:
             cluster = next(iter(self.clusters.branches))  # that of the initial model
-            self.clusters.branches[cluster].replace(update.weights)
+            self.clusters.branches[cluster].replace(first)
             self.clusters.assign(update.client, cluster)
         else:
-            cluster = self.clusters.found(Branch(update.weights, 1), [update.client])
+            cluster = self.clusters.found(Branch(first, 1), [update.client])
         self.founded += 1
-        self.latest[cluster] = update.weights
-        self.echoes[cluster] = Echo(update.weights, self.first_predictor and self.first_predictor.copy())
+        self.latest[cluster] = first
+        self.echoes[cluster] = Echo(first, self.first_predictor and self.first_predictor.copy())
 
     def _nearest(self, update: Update, offered: tuple[int, ...]) -> int:
         """The cluster that the client belongs to: on a tie, the one it is in."""

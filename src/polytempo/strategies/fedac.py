@@ -33,6 +33,8 @@ class FedAC(Strategy):
     right for many steps only) ``h = (K - mu (1 - mu^K) / (1 - mu)) / (1 - mu)``. A client that leaves takes its C_i
     along; what it handed in before still counts."""
 
+    only_learns = True
+
     buffer_size: int = Field(5, ge=1, description="updates per server step")
     beta1: float = Field(0.6, ge=0, lt=1, description="b1, the share of the momentum that is kept")
     beta2: float = Field(0.9, ge=0, lt=1, description="b2, the share of the mean square that is kept")

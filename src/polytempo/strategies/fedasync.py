@@ -11,6 +11,8 @@ from polytempo.strategies.strategy import Strategy, strategy
 class FedAsync(Strategy):
     """Mix each update into the global model, less the staler it is: ``w <- lerp(w, w_i, alpha s(tau_i))``."""
 
+    only_learns = True
+
     mixing: float = Field(0.6, gt=0, le=1, description="alpha, the share of a fresh update in the new model")
     staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")
 

@@ -12,6 +12,8 @@ from polytempo.strategies.strategy import Strategy, strategy
 class FedBuff(Strategy):
     """Gather K deltas, then take one step: ``w <- w + eta_g / K sum_i s(tau_i) delta_i``."""
 
+    only_learns = True
+
     buffer_size: int = Field(10, ge=1, description="K, updates per server step")
     server_lr: float = Field(1.0, gt=0, description="eta_g, the server's learning rate")
     staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")

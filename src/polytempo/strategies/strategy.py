@@ -19,7 +19,7 @@ from polytempo.core.splits import Regrouping, Split
 from polytempo.core.validation import refusal
 from polytempo.core.vectors import Schema
 from polytempo.strategies.parts.participation import EVERYONE, Participation, Quota
-from polytempo.strategies.parts.robust import Mix, Screen
+from polytempo.strategies.parts.robust import Mix, Screen, leading_nowhere
 
 S = TypeVar("S", bound="Strategy")
 
@@ -54,6 +54,9 @@ class Strategy:
     """Is the method known only from how other papers describe it? Tables say so."""
     alone: ClassVar[bool] = False
     """Has every client a branch of its own? Then there is nobody with whom its deltas could be mixed robustly."""
+    only_learns: ClassVar[bool] = False
+    """Does the method do nothing with an update but learn from it? Then it need not be told of one that is to move
+    nothing (``parts/robust.py``); others may be waiting for it."""
     needs_proxies: ClassVar[bool] = False
     """Does the server need proxy sets, samples of its own for each cluster (``parts/proxies.py``)?"""
 
@@ -69,7 +72,7 @@ class Strategy:
         self.participation = Participation(setting.participation, setting.seed)
         self.model = Branch(setting.initial)
         if setting.clip is not None or setting.mix is not None:
-            self.screen = Screen(setting.clip, setting.mix)
+            self.screen = Screen(setting.clip, setting.mix, setting.seed)
         self.setup()
 
     def setup(self) -> None:
@@ -79,8 +82,10 @@ class Strategy:
         """What drivers call when an update arrives: ``updated``, with the update clipped and mixed if that is set. Not
         for methods to override."""
         if self.screen is not None:
-            members = self.participation.members
-            update = self.screen.screened(update, self.branch_of(update), self.cluster_of, members)
+            screened = self.screen.screened(update, self)
+            if screened is None and self.only_learns:
+                return None
+            update = leading_nowhere(update, self.model_for(update.client)) if screened is None else screened
         return self.updated(update, now)
 
     # Events. Each answers with orders, or with nothing.

@@ -7,8 +7,8 @@ drawn from a stream keyed by the client and the count of its rounds, so every an
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,6 +102,12 @@ class Devices:
         done += max(now - since, 0.0) / pace
         # A sum of floats may end just short of a whole step.
         return math.floor(done + 1e-6 + 4 * math.ulp(now) / pace)
+
+    def with_faster(self, clients: Sequence[int], factor: float) -> "Devices":
+        """The same devices, but for some clients that are so many times as fast."""
+        seconds = self.seconds_per_step.copy()
+        seconds[list(clients)] /= factor
+        return replace(self, seconds_per_step=seconds)
 
     def down_seconds(self, client: int, nbytes: int) -> float:
         return float(self.latency[client] + nbytes / self.down[client])

@@ -32,6 +32,7 @@ class Mixtures(Strategy):
     specialise: int = Field(5, ge=0, description="epochs of each cluster model on its own proxy set at the beginning")
 
     needs_proxies = True
+    only_learns = True
 
     def setup(self) -> None:
         first = proxy_sets(self.setting).specialised(self.setting.initial, self.specialise)

@@ -1,13 +1,15 @@
 """Robustness to what valid-looking updates can do, for every method alike: an update that leads too far is scaled down,
-and what moves the model is the coordinate-wise median, or a trimmed mean, of recent deltas of different clients.
+and what moves a model is the coordinate-wise median, or a trimmed mean, of recent deltas of different clients.
 
-Clients are counted once, by their newest update, so that a fast one does not outvote the others. Deltas are compared
-on one branch only; they move with their clients when branches split and merge."""
+Every client has one vote, however fast it is: its newest delta counts, which others it is mixed with is drawn among all
+clients of the branch, and between two moves of one client others have to be heard. Deltas move with their clients when
+branches split and merge."""
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from statistics import median_low
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,14 +18,19 @@ from polytempo.core.compiled import compiled
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.state import Attributes, stateful
+from polytempo.core.streams import stream
+from polytempo.strategies.parts.participation import Participation
 
 HANDFUL = 9
 """Before so many clients were heard, nobody knows how far updates usually lead. Where a fifth of the clients attack,
 they are the majority of nine once in fifty times, of five once in seventeen."""
-NORMS = 100
-"""Of so many clients, those heard last, the median of norms is taken."""
+KEPT = 64
+"""Deltas of so many clients are kept on a branch. Where a fifth of the clients attack, they are two fifths of 64 once
+in eight thousand times."""
 MOST = 30
 """No mix is of more deltas: sorting them takes time with the square of their number."""
+TURN = 0.5
+"""The share of the others on its branch that have to be heard between two moves of one client."""
 COORDINATES = 8192
 """So many coordinates of all deltas are sorted at a time, to stay in the cache."""
 
@@ -39,7 +46,7 @@ class Mix:
 
     def trimmed(self, count: int) -> int:
         """How many of so many values are taken away at each end: rounded up, and one or two are always left."""
-        return min(ceil(self.share * count - 1e-9), (count - 1) // 2)
+        return min(math.ceil(self.share * count - 1e-9), (count - 1) // 2)
 
 
 def parse_robust(text: str) -> Mix | None:
@@ -62,82 +69,124 @@ def parse_robust(text: str) -> Mix | None:
         ) from None
 
 
+class Screened(Protocol):
+    """What is asked of a method whose updates are screened."""
+
+    participation: Participation
+
+    def branch_of(self, update: Update) -> int: ...
+
+    def cluster_of(self, client: int) -> int: ...
+
+
 @stateful
 @dataclass(frozen=True)
 class Recent:
-    """The newest delta of a client, ..."""
+    """The newest delta of a client, as it was handed in, ..."""
 
     delta: Tensor
+    norm: float
+    number: int
+    """... which update it was, of all, ..."""
     branch: int
     """... the branch that it counted on, ..."""
     home: int
-    """... and the one that its client was on."""
+    """... the one that its client was on, ..."""
+    lot: float
+    """... and the client's lot: where there are too many, those with the lowest are kept."""
 
     def branch_now(self, home: int) -> int:
         """It stays on its branch until the client, who is on ``home`` now, goes to another."""
         return self.branch if home == self.home else home
+
+    def within(self, bound: float) -> Tensor:
+        """Clipped."""
+        return self.delta if self.norm <= bound else self.delta * (bound / self.norm)
 
 
 @stateful
 class Screen(Attributes):
     """Looks at every update before the method does."""
 
-    def __init__(self, clip: float | None, mix: Mix | None) -> None:
+    def __init__(self, clip: float | None, mix: Mix | None, seed: int = 0) -> None:
         self.clip = clip
         self.mix = mix
+        self.seed = seed
+        self.heard = 0
+        """Updates so far."""
         self.norms: dict[int, float] = {}
-        """Client -> the norm of its newest delta, before it was clipped; the client heard last is the last."""
+        """Member -> the norm of its newest delta, before it was clipped."""
         self.recent: dict[int, Recent] = {}
-        """The deltas of which mixes are made, at most ``mix.recent`` on a branch; the newest is the last."""
+        """Member -> its newest delta, of at most ``KEPT`` on a branch."""
+        self.moved: dict[int, int] = {}
+        """Client -> with which update it last moved a model. Who comes again does not begin anew."""
 
-    def screened(
-        self, update: Update, branch: int, cluster_of: Callable[[int], int], members: Collection[int]
-    ) -> Update:
-        """What the method is told instead, the update itself where nothing is the matter with it. ``branch`` is the one
-        that it counts on; who is no member any more is not mixed with."""
-        length = float(torch.linalg.vector_norm(update.delta, dtype=torch.float64))
+    def screened(self, update: Update, method: Screened) -> Update | None:
+        """What the method is told instead, the update itself where nothing is the matter with it; None if it is only
+        heard and moves nothing."""
+        delta = update.delta
+        length = float(torch.linalg.vector_norm(delta, dtype=torch.float64))
         if not length:  # of a client that had no time to train: it says nothing of what others should do
             return update
-        if self.clip is not None:
-            if self._is_one_of_the_first(update.client, length, len(members)):
-                return replace(update, weights=update.start, own=update.weights)
-            update = self._clipped(update, length, self.clip)
-        if self.mix is not None:
-            self._forget_all_but(members)
-            update = self._mixed(update, self.mix, branch, cluster_of)
-        return update
-
-    def _is_one_of_the_first(self, client: int, length: float, members: int) -> bool:
-        """Keep the norm. There is nothing yet to measure the first update of the first few clients by: it only says how
-        far updates lead. Nor do later ones count while their client is the only one heard: it would measure itself."""
-        heard = client in self.norms
-        self.norms.pop(client, None)
+        client, members = update.client, method.participation.members
+        self._forget_all_but(members)
+        self.heard += 1
         self.norms[client] = length
-        if len(self.norms) > NORMS:
-            del self.norms[next(iter(self.norms))]
-        return len(self.norms) < min(2 if heard else HANDFUL, members)
+        enough = len(self.norms) >= needed(len(members), method.participation.quota.of(len(members)))
+        bound = self.clip * median_low(self.norms.values()) if enough and self.clip is not None else math.inf
+        if length > bound:
+            update = replace(update, weights=update.start + delta * (bound / length))
+        if self.mix is None:
+            return update if enough else None
+        branch = method.branch_of(update)
+        lot = stream(self.seed, "robust lot", client).random()
+        self.recent[client] = Recent(delta, length, self.heard, branch, method.cluster_of(client), lot)
+        peers = self._on(branch, method)
+        if not enough or not self._in_turn(client, peers):
+            return None
+        self.moved[client] = self.heard
+        return self._mixed(update, self.mix, peers, bound)
 
-    def _clipped(self, update: Update, length: float, clip: float) -> Update:
-        """``delta min(1, clip m / ||delta||)``, m the median of the clients' newest norms, its own among them; of an
-        even number, the smaller of the two in the middle."""
-        bound = clip * median_low(self.norms.values())
-        return update if length <= bound else replace(update, weights=update.start + update.delta * (bound / length))
+    def _on(self, branch: int, method: Screened) -> list[int]:
+        """The clients whose deltas count on a branch."""
+        there = [who for who, recent in self.recent.items() if recent.branch_now(method.cluster_of(who)) == branch]
+        if len(there) > KEPT:
+            there.sort(key=lambda who: self.recent[who].lot)
+            del self.recent[there.pop()]
+        return there
 
-    def _mixed(self, update: Update, mix: Mix, branch: int, cluster_of: Callable[[int], int]) -> Update:
-        self.recent.pop(update.client, None)
-        self.recent[update.client] = Recent(update.delta, branch, cluster_of(update.client))
-        peers = [client for client, recent in self.recent.items() if recent.branch_now(cluster_of(client)) == branch]
-        for client in peers[: -mix.recent]:
-            del self.recent[client]
-        deltas = [self.recent[client].delta for client in peers[-mix.recent :]]
-        if len(deltas) == 1:
+    def _mixed(self, update: Update, mix: Mix, peers: list[int], bound: float) -> Update:
+        if len(peers) > mix.recent:
+            drawn = stream(self.seed, "robust mix", self.heard).choice(len(peers), mix.recent, replace=False)
+            peers = [peers[place] for place in drawn]
+        if peers == [update.client]:
             return update
-        mixed = trimmed_mean(deltas, mix.trimmed(len(deltas)))
+        mixed = trimmed_mean([self.recent[who].within(bound) for who in peers], mix.trimmed(len(peers)))
         return replace(update, weights=update.start + mixed, own=update.weights)
 
+    def _in_turn(self, client: int, peers: Collection[int]) -> bool:
+        """Have enough others been heard since this client last moved a model? A few fast clients would otherwise move
+        it again and again by what all the others said once."""
+        since = self.moved.get(client, 0)
+        others = [self.recent[who].number > since for who in peers if who != client]
+        return sum(others) >= TURN * len(others)
+
     def _forget_all_but(self, members: Collection[int]) -> None:
-        for client in [client for client in self.recent if client not in members]:
-            del self.recent[client]
+        for kept in (self.norms, self.recent):
+            for client in [client for client in kept if client not in members]:
+                del kept[client]
+
+
+def needed(members: int, at_once: int) -> int:
+    """How many clients have to be heard before any of them moves anything, so that those who attack and answer first
+    are not measured by themselves: more than half of those who train at once, and a handful where these are few."""
+    return max(at_once // 2 + 1, min(HANDFUL, members // 2 + 1))
+
+
+def leading_nowhere(update: Update, served: Tensor) -> Update:
+    """An update that moves nothing, for a method that waits for it: it starts and ends at what its client would be
+    served now. What the client handed in can still be compared."""
+    return replace(update, start=served, weights=served, own=served + update.delta)
 
 
 def trimmed_mean(vectors: Sequence[Tensor], trimmed: int) -> Tensor:
