@@ -1,6 +1,46 @@
 """For all tests."""
 
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
-settings.register_profile("untimed")  # no test is timed: machines are busy, and first calls compile
+from serving import Running, running
+
+settings.register_profile("untimed", deadline=None)  # no test is timed: machines are busy, and first calls compile
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _logs_go_where_they_went() -> Iterator[None]:
+    """A test that runs a command, which says where logs go, says so for no other test."""
+    logger = logging.getLogger("polytempo.serve")
+    before = list(logger.handlers), logger.propagate, logger.level
+    yield
+    logger.handlers, logger.propagate, logger.level = before
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Any]:
+    """A server for the linear model, or for the one named."""
+    opened = []
+
+    def begin(strategy: str, **given: Any) -> Running:
+        settings = {
+            "init": None,
+            "model": "test_join:linear",
+            "data": "test_join:data",
+            "steps": None,
+            "batch_size": 4,
+            **given,
+        }
+        opened.append(running(tmp_path, strategy, **settings))
+        return opened[-1].__enter__()
+
+    yield begin
+    for server in opened:
+        server.__exit__(None, None, None)

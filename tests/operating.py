@@ -35,6 +35,7 @@ def a_client(client: int, **changed: Any) -> dict[str, Any]:
         "loss": 0.5,
         "expires": None,
         "quarantined": None,
+        "refused": 0,
         **changed,
     }
 
@@ -56,6 +57,8 @@ def a_status(clients: int | list[dict[str, Any]] = 3, **changed: Any) -> dict[st
         "refusals": {"push": 5, "token": 2},
         "journal": {"events": 5678, "bytes": 12_345_678, "snapshot_bytes": 2_345_678},
         "sessions": len(rows),
+        "incoming_bytes": 1024,
+        "access_problem": None,
         "certificate_expires": 1_800_000_000.0,
         "bytes": {"in": 1_000_000, "out": 2_000_000},
         "requests": {"bounds": [0.01, 0.1], "counts": [90, 9, 1], "seconds": 1.5, "p50": 0.004, "p99": 0.012},

@@ -2,7 +2,10 @@
 pretend to train."""
 
 import asyncio
+import itertools
+import os
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -288,7 +291,7 @@ def journal_files(directory: Path, pattern: str) -> list[Path]:
 
 
 def through_the_wire(head: Head, body: Sequence[Buffer] = ()) -> tuple[Head, bytearray]:
-    assembler = Assembler(1 << 40)
+    assembler = Assembler()
     for frame in frames(head, body):
         whole = assembler.add(Frame.FromString(frame.SerializeToString()))
         if whole is not None:
@@ -428,3 +431,17 @@ def settled(client: Client) -> None:
     greeting may be overtaken by what is due; that to the second not."""
     for _ in range(2):
         client._connection.ask(Head(hello=Hello()))
+
+
+PORTS = itertools.count()
+
+
+def free_port() -> int:
+    """Below those that the kernel gives to outgoing connections, and another one for each process that tests and each
+    server: nobody takes it while the server is dead."""
+    for number in PORTS:
+        port = 20_000 + (97 * os.getpid() + number) % 12_000
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise AssertionError

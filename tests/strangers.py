@@ -23,7 +23,7 @@ class Stranger:
         sent = iter(self._outbox.get, None)
         metadata = (("authorization", f"Bearer {token}"),)
         self.call: Any = open_session(sent, metadata=metadata, timeout=seconds)
-        self._assembler = Assembler(1 << 40)
+        self._assembler = Assembler()
         self._requests = 0
 
     def send(self, *sent: Frame) -> None:

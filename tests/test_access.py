@@ -1,6 +1,9 @@
 """Tokens, and the two commands that make tokens and certificates."""
 
+import fcntl
 import json
+import logging
+import os
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -9,11 +12,19 @@ import typer
 from typer.testing import CliRunner
 
 from polytempo.cli import access as commands
-from polytempo.core.errors import UserError
+from polytempo.core.errors import PassingError, UserError
 from polytempo.serve import roster as rosters
-from polytempo.serve.access import make_operator, make_tokens, read_token, revoke_client, revoke_operator
+from polytempo.serve.access import (
+    Access,
+    make_code,
+    make_operator,
+    make_tokens,
+    read_token,
+    revoke_client,
+    revoke_operator,
+)
 from polytempo.serve.certs import make_certs
-from polytempo.serve.roster import ACCESS, Operator, Roster, hash_of
+from polytempo.serve.roster import ACCESS, Operator, Pass, Quarantine, Roster, changing, hash_of, utc_now
 
 SHA = "0123456789abcdef" * 4
 LOCK = f".{ACCESS}.lock"
@@ -212,10 +223,92 @@ def test_the_commands_make_what_server_and_clients_need_and_say_who_gets_what(tm
     assert len(roster(tmp_path).clients) == 7
 
 
-@pytest.mark.parametrize("options", [[], ["--clients", 2, "--revoke", 1]])
-def test_the_tokens_command_wants_exactly_one_thing_to_do(tmp_path, polytempo, options):
+def test_the_tokens_command_does_one_thing_at_a_time(tmp_path, polytempo):
     with pytest.raises(UserError, match="Give one of --clients N"):
-        polytempo("tokens", tmp_path, *options)
+        polytempo("tokens", tmp_path, "--clients", 2, "--revoke", 1)
+
+
+def test_the_tokens_command_alone_shows_who_may_do_what(tmp_path, polytempo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    polytempo("tokens", tmp_path, "--clients", 2, "--days", 3)
+    polytempo("tokens", tmp_path, "--operator", "anna", "--role", "admin")
+    make_code(tmp_path, 7)
+    with changing(tmp_path) as known:
+        known["quarantined"][1] = Quarantine(since=utc_now(), reason="it sent NaN")
+        known["clients"][5] = Pass(token="0" * 64, expires=utc_now() - timedelta(days=1))
+    shown = [" ".join(line.split()) for line in polytempo("tokens", tmp_path).splitlines()]
+    assert any(line.startswith("client-0 train 20") for line in shown)
+    assert any(line.startswith("client-1 train 20") and line.endswith("quarantined: it sent NaN") for line in shown)
+    assert any(line.startswith("client-5 train 20") and line.endswith("(expired)") for line in shown)
+    assert "operator anna act revoked" in shown
+    assert any(line.startswith("client-7 enrol 20") and line.endswith("an open code") for line in shown)
+
+
+def test_who_has_an_expired_token_gets_a_new_one(tmp_path):
+    make_tokens(tmp_path, 2)
+    with changing(tmp_path) as known:
+        known["clients"][1] = Pass(token="0" * 64, expires=utc_now() - timedelta(days=1))
+    assert [path.name for path in make_tokens(tmp_path, 2)] == ["client-1.token"]
+
+
+# What a running server makes of it.
+
+
+def test_what_changed_is_logged_by_number_and_name_and_never_a_secret(tmp_path, caplog):
+    make_tokens(tmp_path, 2)
+    access = Access(tmp_path)
+    code = make_code(tmp_path, 9)
+    revoke_client(tmp_path, 0)
+    make_operator(tmp_path, "anna", "admin")
+    caplog.set_level(logging.INFO)
+    assert access.refresh()
+    (line,) = [record for record in caplog.records if record.getMessage() == "access changed"]
+    assert line.fields == {
+        "clients": {"removed": [0]},
+        "operators": {"added": ["anna"]},
+        "codes": {"added": [9]},
+    }
+    assert code not in str(vars(line))
+
+
+def test_while_the_file_cannot_be_read_nobody_new_is_let_in(tmp_path, caplog):
+    now = [0.0]
+    make_tokens(tmp_path, 2)
+    access = Access(tmp_path, seconds=lambda: now[0])
+    (tmp_path / ACCESS).write_text("{")
+    for now[0] in (1.0, 2.0, 5.9):
+        access.refresh()
+        assert "damaged" in access.problem
+        assert not access.blind
+    now[0] = 6.1
+    assert access.blind
+    assert len([record for record in caplog.records if record.getMessage() == "access unreadable"]) == 1
+    (tmp_path / ACCESS).unlink()
+    make_tokens(tmp_path, 1)
+    access.refresh()
+    assert access.problem is None
+    assert not access.blind
+
+
+def test_a_roster_that_somebody_else_holds_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    make_tokens(tmp_path, 1)
+    monkeypatch.setattr(rosters, "LOCK_SECONDS", 0.1)
+    with (tmp_path / ".access.json.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(PassingError, match="Somebody else has been changing"):
+            revoke_client(tmp_path, 0)
+    revoke_client(tmp_path, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can write for others")
+def test_what_root_writes_into_somebodys_directory_is_theirs(tmp_path):
+    os.chown(tmp_path, 12345, 12345)
+    make_tokens(tmp_path, 1)
+    revoke_client(tmp_path, 0)
+    make_operator(tmp_path, "anna", "admin")
+    make_certs(tmp_path, [])
+    assert {path.stat().st_uid for path in tmp_path.iterdir()} == {12345}
+    assert {path.name for path in tmp_path.iterdir()} >= {ACCESS, ".access.json.lock", "operator-anna.token", "ca.key"}
 
 
 # Until when, and what for.

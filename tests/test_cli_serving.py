@@ -88,7 +88,7 @@ def test_a_port_that_is_taken_is_an_error_and_the_journal_is_let_go(polytempo: C
         serve = ("serve", "fedasync", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
         for written_out in ((), ("--lr", "0.05", "--momentum", "0")):  # the defaults: the same service
             code, out, err = polytempo(*serve, *written_out)
-            assert (code, out) == (2, "")
+            assert (code, out) == (75, "")  # it may be free later
             assert "Cannot listen on 127.0.0.1" in err
 
 

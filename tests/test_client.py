@@ -1,6 +1,5 @@
 """The client: a session that outlives connections, and orders that reach a client in the middle of its training."""
 
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from polytempo.serve.journal import JournalError
 from polytempo.serve.server import WAITING_MESSAGES, GrpcSession
 from polytempo.serve.wire import FRAME_BYTES
 from polytempo.serve.wire_pb2 import Head, Ready
-from serving import ManualClock, hosted, nudge, running, settled
+from serving import ManualClock, free_port, hosted, nudge, running, settled
 
 
 @pytest.fixture(autouse=True)
@@ -224,12 +223,6 @@ def test_a_task_comes_when_it_is_the_clients_turn(tmp_path: Path) -> None:
 
 
 # Broken connections.
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_what_was_not_acknowledged_is_pushed_again_after_a_restart_and_applied_once(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from polytempo.core.vectors import Schema
 from polytempo.serve import connection as connection_module
 from polytempo.serve import messages
 from polytempo.serve.client import Client, Task
-from polytempo.serve.connection import RefusedError
 from polytempo.serve.operations import Operations
 from polytempo.serve.wire import Buffer, entry_of, make_body, read_body
 from polytempo.serve.wire_pb2 import Head, Hello
@@ -127,7 +126,7 @@ def test_what_top_k_holds_back_is_sent_in_later_updates(tmp_path: Path) -> None:
             client.push(task, tensors, samples=5, timeout=30)
             moved = torch.from_numpy(start + step) - torch.from_numpy(start)
             encoded, left = twin.encode(moved)
-            twin.sent(left)
+            twin.taken(left)
             assert torch.equal(flat(server), before + twin.encoding.decode(encoded, 64))
             arrived.append(flat(server) - before)
     assert all(int((step != 0).sum()) == 7 for step in arrived)
@@ -258,14 +257,18 @@ def test_a_kept_task_in_half_precision_is_gone_on_with(tmp_path: Path) -> None:
         assert torch.equal(flat(server), before + 0.25)
 
 
-def test_a_service_that_stops_allowing_an_encoding_goes_on_in_float32(tmp_path: Path) -> None:
-    with running(tmp_path, parameters=EXACT) as server, client_of(server, upload="fp16") as client:
-        task = client.task(30)
-        server.host.operations = Operations(encodings=())
-        with pytest.raises(RefusedError, match="not taken here; expected float32"):
+def test_a_service_that_stops_allowing_an_encoding_takes_what_was_agreed_on_until_the_client_comes_again(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, parameters=EXACT) as server:
+        with client_of(server, upload="fp16") as client:
+            task = client.task(30)
+            server.host.operations = Operations(encodings=())
             client.push(task, nudge(task), samples=5, timeout=30)
-        client.run(lambda task: (nudge(task), 5), updates=1)
-        assert server.host.service.updates == 1
+            assert server.host.service.updates == 1
+        with client_of(server, upload="fp16") as again:
+            again.run(lambda task: (nudge(task), 5), updates=1)
+            assert not again._uploads._encodes
 
 
 # Rubbish.
@@ -281,8 +284,8 @@ def halves(*numbers: float) -> np.ndarray:
 
 EXPONENT = np.zeros(1, np.int32)
 RUBBISH: dict[str, tuple[str, dict[str, np.ndarray]]] = {
-    "updates encoded as 'zip'": ("zip", {"values": halves(1)}),
-    "expected fp16, topk": ("topk:" + "0" * 10_000, {"values": halves(1)}),
+    "Encoding 'zip' is not known": ("zip", {"values": halves(1)}),
+    "Encoding 'topk:0000000000": ("topk:" + "0" * 10_000, {"values": halves(1)}),
     "Encoding 'topk:9'": ("topk:9", {"values": halves(1)}),
     "values is missing": ("fp16", {}),
     "have 5 and 1 entries; expected 6 and 1": ("fp16", {"values": halves(*range(5)), "exponent": EXPONENT}),

@@ -3,7 +3,6 @@ end, whatever is killed on the way."""
 
 import json
 import multiprocessing
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from polytempo.serve.replay import replay
 from polytempo.serve.settings import ServiceSettings
 from polytempo.strategies import Strategy
 from polytempo.world.data import load_dataset
+from serving import free_port
 
 CLIENTS = 8
 UPDATES = 20
@@ -108,15 +108,6 @@ def command_line(log: Path, arguments: list[str]) -> None:
     with log.open("w", buffering=1) as sys.stdout:
         sys.stderr, sys.argv = sys.stdout, ["polytempo", *arguments]
         cli.main()
-
-
-def free_port() -> int:
-    """Below those that the kernel gives to outgoing connections: nobody takes it while the server is dead."""
-    for port in range(28_000, 29_000):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
-    raise OSError("no free port")
 
 
 @pytest.fixture

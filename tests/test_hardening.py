@@ -40,7 +40,7 @@ def test_many_bytes_at_once_are_not_held_through_a_long_silence() -> None:
         return frame
 
     async def given_up() -> float:
-        incoming = Incoming(read, lambda: limits, size, Memory())
+        incoming = Incoming(read, lambda: limits, size, Memory(), 0)
         with pytest.raises(WireError, match="bytes of a message have come"):
             await incoming.message()
         return asyncio.get_running_loop().time()
@@ -61,7 +61,7 @@ def test_an_enrolment_that_is_never_said_is_put_out(tmp_path: Path) -> None:
             with pytest.raises(grpc.RpcError, match="has to say its code at once"):
                 call(nothing(), timeout=30)
             silent.set()
-        until(lambda: server.server._enrolling == 0)
+        until(lambda: not server.server._enrolling)
 
 
 def test_a_connection_too_many_is_closed_and_files_are_left_for_the_service(

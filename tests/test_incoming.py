@@ -31,11 +31,12 @@ def read_at(bytes_per_second: int, seconds: int, limits: Limits) -> float:
             await asyncio.sleep(1.0)
             return next(rest)
 
-        incoming = Incoming(next_second, lambda: limits, size, memory := Memory())
+        incoming = Incoming(next_second, lambda: limits, size, memory := Memory(), 0)
         with suppress(WireError):
             whole = await incoming.message()
             assert whole is not None
             assert len(whole[1]) == size
+            whole[2].release()
         incoming.close()
         assert memory.taken == 0
         return asyncio.get_running_loop().time()
@@ -61,7 +62,7 @@ def test_many_bytes_at_once_are_not_held_through_hours_of_silence() -> None:
             frame = next(coming, None)
             return await asyncio.Event().wait() if frame is None else frame  # type: ignore[return-value]
 
-        incoming = Incoming(next_frame, lambda: limits, 100 * MEGABYTE, memory := Memory())
+        incoming = Incoming(next_frame, lambda: limits, 100 * MEGABYTE, memory := Memory(), 0)
         with pytest.raises(WireError, match="bytes of a message have come in"):
             await incoming.message()
         assert memory.taken > 51 * MEGABYTE
@@ -78,12 +79,44 @@ def test_heads_count_like_bodies() -> None:
         queue = asyncio.Queue[Frame]()
         for frame in frames(head, [b"y" * 500]):
             queue.put_nowait(frame)
-        incoming = Incoming(queue.get, Limits, MEGABYTE, memory := Memory())
+        incoming = Incoming(queue.get, Limits, MEGABYTE, memory := Memory(), 0)
         whole = await incoming.message()
         assert whole is not None
-        assert memory.taken == size_of(*whole) > 10_500
-        incoming.answered(size_of(*whole))
-        assert memory.taken == incoming.held == 0
+        *message, charge = whole
+        assert memory.taken == memory.by_client[0] == size_of(*message) > 10_500
+        charge.release()
+        charge.release()
+        assert memory.taken == 0
+
+    run_virtually(read())
+
+
+def test_one_client_cannot_take_what_is_there_for_all() -> None:
+    memory = Memory()
+    memory.take(0, 600, limit=1000, most=700)
+    with pytest.raises(BusyError):
+        memory.take(0, 200, limit=1000, most=700)
+    memory.take(1, 300, limit=1000, most=700)
+    with pytest.raises(BusyError):
+        memory.take(2, 200, limit=1000, most=700)
+    assert memory.largest() == (0, 600)
+    memory.give(0, 600)
+    memory.give(1, 300)
+    assert (memory.taken, memory.largest()) == (0, None)
+
+
+def test_a_limit_that_has_changed_counts_for_the_next_message() -> None:
+    limits = [Limits(), Limits(message_bytes=2000)]
+    sent = [frame for _ in range(2) for frame in frames(Head(request=1, push=Push()), [b"x" * 3000])]
+
+    async def read() -> None:
+        queue = asyncio.Queue[Frame]()
+        for frame in sent:
+            queue.put_nowait(frame)
+        incoming = Incoming(queue.get, lambda: limits.pop(0), MEGABYTE, Memory(), 0)
+        assert await incoming.message() is not None
+        with pytest.raises(WireError, match="has 3000 bytes; expected at most 2000"):
+            await incoming.message()
 
     run_virtually(read())
 
@@ -105,7 +138,7 @@ PARTS = st.builds(
 @settings(max_examples=150)
 @given(st.lists(MESSAGES | PARTS, max_size=12), st.integers(0, 12), st.sampled_from([3000, 6000, 10**6]))
 def test_whatever_comes_memory_stays_within_its_limit_and_is_given_back(
-    groups: list[list[Frame]], answered: int, limit: int
+    groups: list[list[Frame]], unanswered: int, limit: int
 ) -> None:
     limits = Limits.model_construct(**{**dict(Limits()), "memory_bytes": limit, "message_bytes": 4000})
     memory = Memory()
@@ -117,18 +150,20 @@ def test_whatever_comes_memory_stays_within_its_limit_and_is_given_back(
             await asyncio.sleep(0.1)
             return next(coming, grpc.aio.EOF)
 
-        incoming = Incoming(next_frame, lambda: limits, 4000, memory)
-        left = answered
+        incoming = Incoming(next_frame, lambda: limits, 4000, memory, 0)
+        charges = []
         try:
             while (whole := await incoming.message()) is not None:
-                assert 0 <= memory.taken == incoming.held <= limit
-                if left:
-                    incoming.answered(size_of(*whole))
-                    left -= 1
+                assert 0 <= memory.taken <= limit
+                charges.append(whole[2])
+                if len(charges) > unanswered:
+                    charges.pop(0).release()
         except (WireError, BusyError):
-            assert memory.taken == incoming.held <= limit
+            assert memory.taken <= limit
         finally:
             incoming.close()
+        for charge in charges:
+            charge.release()
 
     run_virtually(read())
     assert memory.taken == 0

@@ -1,7 +1,6 @@
 """A client with data of its own does what the server's strategy orders, as its simulated twin does."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
 from polytempo.world.dataset import Dataset
-from serving import Running, running
+from serving import Running
 
 LINEAR = {"model": "test_join:linear", "data": "test_join:data", "engine": "eager"}
 
@@ -100,28 +99,6 @@ class Interrupting(Strategy):
 
 def fresh(w: Tensor) -> Tensor:
     return 0.9 * w + 0.01
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Any]:
-    """A server for the linear model, or for the one named."""
-    opened = []
-
-    def begin(strategy: str, **given: Any) -> Running:
-        settings = {
-            "init": None,
-            "model": LINEAR["model"],
-            "data": LINEAR["data"],
-            "steps": None,
-            "batch_size": 4,
-            **given,
-        }
-        opened.append(running(tmp_path, strategy, **settings))
-        return opened[-1].__enter__()
-
-    yield begin
-    for server in opened:
-        server.__exit__(None, None, None)
 
 
 def join_here(server: Running, client: int, updates: int = 1, **settings: Any) -> list[Trained]:

@@ -4,19 +4,21 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from building import tiny_dataset
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Train
-from polytempo.learn.privacy import epsilon
+from polytempo.learn.privacy import Privacy, epsilon
 from polytempo.serve.access import read_token
 from polytempo.serve.join import Trained, join
+from polytempo.serve.ledger import Ledger
 from polytempo.serve.own_data import make_join_settings
 from polytempo.strategies import Strategy
 from polytempo.world.dataset import Dataset
@@ -59,25 +61,14 @@ class Statistician(Strategy):
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Any]:
-    """A server for the linear model."""
-    opened = []
+def serve(serve: Any) -> Any:
+    return partial(serve, data=LINEAR["data"], steps=3)
 
-    def begin(strategy: str, **given: Any) -> Running:
-        settings = {
-            "init": None,
-            "model": LINEAR["model"],
-            "data": LINEAR["data"],
-            "steps": 3,
-            "batch_size": 4,
-            **given,
-        }
-        opened.append(running(tmp_path, strategy, **settings))
-        return opened[-1].__enter__()
 
-    yield begin
-    for server in opened:
-        server.__exit__(None, None, None)
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    Ledger(Privacy(1.0, 1.0), tmp_path / "ledger.json", new=True)
+    return tmp_path / "ledger.json"
 
 
 def join_here(server: Running, updates: int | None = 1, keep: Path | None = None, **given: Any) -> list[Trained]:
@@ -125,10 +116,10 @@ def test_what_the_task_does_not_train_is_not_blurred(serve: Any) -> None:
 
 
 def test_every_update_is_counted_and_logged_with_its_epsilon(
-    serve: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    serve: Any, ledger: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "polytempo.serve")
-    server, ledger = serve("fedasync"), tmp_path / "ledger.json"
+    server = serve("fedasync")
     join_here(server, updates=2, noise=50.0, ledger=ledger)
     join_here(server, updates=1, noise=50.0, ledger=ledger)
     assert counted(ledger) == server.host.service.updates == 3
@@ -145,9 +136,9 @@ def test_without_a_ledger_the_client_says_once_what_that_means(serve: Any, caplo
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_client_stops_and_leaves_before_the_update_that_would_exceed_its_limit(
-    serve: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, keeps: bool
+    serve: Any, tmp_path: Path, ledger: Path, caplog: pytest.LogCaptureFixture, keeps: bool
 ) -> None:
-    server, ledger = serve("fedasync"), tmp_path / "ledger.json"
+    server = serve("fedasync")
     private = {"noise": 10.0, "epsilon": epsilon(3, 10.0, 1e-5), "ledger": ledger}
     assert len(join_here(server, None, tmp_path / "task" if keeps else None, **private)) == 3
     assert counted(ledger) == server.host.service.updates == 3
@@ -158,8 +149,8 @@ def test_a_client_stops_and_leaves_before_the_update_that_would_exceed_its_limit
     assert join_here(server, None, **private) == []
 
 
-def test_what_is_sent_again_after_a_broken_connection_is_counted_once(serve: Any, tmp_path: Path) -> None:
-    server, ledger = serve("fedasync"), tmp_path / "ledger.json"
+def test_what_is_sent_again_after_a_broken_connection_is_counted_once(serve: Any, ledger: Path) -> None:
+    server = serve("fedasync")
     again: list[Running] = []
     restarting = threading.Thread(target=lambda: again.append(serve("fedasync", port=server.port)))
 
@@ -173,18 +164,18 @@ def test_what_is_sent_again_after_a_broken_connection_is_counted_once(serve: Any
 
 
 @pytest.mark.parametrize(("strategy", "asked"), [("Curious", "'losses'"), ("Statistician", "'loss-statistics'")])
-def test_a_method_that_asks_about_the_data_is_refused(serve: Any, tmp_path: Path, strategy: str, asked: str) -> None:
-    server, ledger = serve(f"test_privacy_join:{strategy}"), tmp_path / "ledger.json"
+def test_a_method_that_asks_about_the_data_is_refused(serve: Any, ledger: Path, strategy: str, asked: str) -> None:
+    server = serve(f"test_privacy_join:{strategy}")
     with pytest.raises(UserError, match=f"asks about this client's data: {asked}.*without noise"):
         join_here(server, ledger=ledger)
-    assert not ledger.exists()
+    assert counted(ledger) == 0
     assert server.host.service.updates == 0
 
 
 @pytest.mark.parametrize("ask", ["labels:60", "loss:60", "accuracy:60"])
 def test_a_client_whose_data_decide_when_it_asks_is_refused(ask: str) -> None:
     settings = make_join_settings(**LINEAR, **PRIVATE, ask=ask)
-    with pytest.raises(UserError, match="looks at the data"):
+    with pytest.raises(UserError, match="looks at its data"):
         join("127.0.0.1:1", "secret", insecure=True, settings=settings)
 
 
@@ -194,9 +185,9 @@ def test_a_client_that_asks_by_the_clock_takes_part(serve: Any, ask: str) -> Non
 
 
 def test_noise_beyond_the_servers_bound_costs_one_update_and_an_error_says_what_to_raise(
-    serve: Any, tmp_path: Path
+    serve: Any, ledger: Path
 ) -> None:
-    server, ledger = serve("fedasync", norm_bound=1.0), tmp_path / "ledger.json"
+    server = serve("fedasync", norm_bound=1.0)
     with pytest.raises(UserError, match=r"away from its start.*noise does, raise norm_bound"):
         join_here(server, clip_norm=100.0, noise=100.0, ledger=ledger)
     assert counted(ledger) == 1
@@ -213,6 +204,8 @@ def test_noise_beyond_the_servers_bound_costs_one_update_and_an_error_says_what_
         ({"epsilon": 8.0}, "epsilon belongs to privacy"),
         ({"delta": 1e-6}, "delta belongs to privacy"),
         ({"ledger": Path("l.json")}, "ledger belongs to privacy"),
+        ({"clip_norm": 1.0, "noise": 1.0, "epsilon": 8.0}, "epsilon and new_ledger need a ledger"),
+        ({"clip_norm": 1.0, "noise": 1.0, "new_ledger": True}, "epsilon and new_ledger need a ledger"),
     ],
 )
 def test_options_that_do_not_go_together_are_errors(given: dict[str, Any], said: str) -> None:
@@ -227,10 +220,18 @@ def test_scores_on_the_clients_own_data_are_withheld(serve: Any) -> None:
     assert scores == [(None, None)]
 
 
+def train(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """In place, as a loop of one's own may."""
+    for array in tensors.values():
+        array += 1.0
+    return tensors
+
+
 def test_the_training_loop_of_the_docs_releases_what_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parent.parent / "docs/privacy.md"
+    Ledger(Privacy(1.0, 1.0), "ledger.json", new=True)
     (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     with running(tmp_path, norm_bound=1e3) as server, server.client(0) as client:
-        exec(example, {"client": client, "train": lambda tensors: tensors, "number_of_samples": 10})
+        exec(example, {"client": client, "train": train, "number_of_samples": 10})
         assert server.host.service.members[0].updates == counted(tmp_path / "ledger.json") == 3

@@ -3,13 +3,18 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from polytempo.core.errors import UserError
+from polytempo.core.vectors import Schema
 from polytempo.learn.privacy import Privacy, epsilon, epsilon_at, updates_within
+from polytempo.serve import wire_pb2 as pb
 from polytempo.serve.ledger import Ledger, SpentError
+from polytempo.serve.tasks import Task, task_of
+from polytempo.serve.wire import entry_of, make_body
 
 PRIVACY = Privacy(1.0, 8.0)
 MODEL = {"weight": np.arange(4, dtype=np.float32).reshape(2, 2), "bias": np.zeros(2, np.float32)}
@@ -17,7 +22,19 @@ MODEL = {"weight": np.arange(4, dtype=np.float32).reshape(2, 2), "bias": np.zero
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
+    Ledger(PRIVACY, tmp_path / "ledger.json", new=True)
     return tmp_path / "ledger.json"
+
+
+def a_task(**said: Any) -> Task:
+    schema = Schema(("weight", "bias"), ((2, 2), (2,)), 6)
+    entries = tuple(entry_of(name, array) for name, array in MODEL.items())
+    body = bytearray(b"".join(bytes(piece) for piece in make_body(entries, list(MODEL.values()))))
+    return task_of(pb.Task(number=1, **said), body, schema)
+
+
+def length(shown: dict[str, np.ndarray]) -> float:
+    return math.sqrt(sum(float(((shown[name] - MODEL[name]) ** 2).sum()) for name in MODEL))
 
 
 def test_the_count_outlives_the_process(file: Path) -> None:
@@ -31,12 +48,12 @@ def test_the_count_outlives_the_process(file: Path) -> None:
 
 
 def test_an_update_is_counted_before_it_is_shown(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("polytempo.serve.ledger.privatised", crash)
     with pytest.raises(KeyboardInterrupt):
-        Ledger(PRIVACY, file).release(MODEL, MODEL)
+        Ledger(PRIVACY, file).release(a_task(), MODEL)
     assert Ledger(PRIVACY, file).updates == 1
 
 
@@ -48,7 +65,7 @@ def test_what_cannot_be_counted_does_not_leave(file: Path, monkeypatch: pytest.M
     ledger.count()
     monkeypatch.setattr("polytempo.serve.ledger.write_bytes", full)
     with pytest.raises(UserError, match=r"cannot be counted.*does not leave: No space"):
-        ledger.release(MODEL, MODEL)
+        ledger.release(a_task(), MODEL)
     assert Ledger(PRIVACY, file).updates == ledger.updates == 1
 
 
@@ -87,18 +104,40 @@ def test_updates_with_other_noise_before_are_accounted_as_they_were(file: Path) 
 
 def test_a_loop_of_ones_own_gets_named_arrays_back() -> None:
     far = {name: array + 1000 for name, array in MODEL.items()}
-    shown = Ledger(Privacy(0.5, 1e-6)).release(MODEL, far)
+    shown = Ledger(Privacy(0.5, 1e-6)).release(a_task(), far)
     assert {name: array.shape for name, array in shown.items()} == {"weight": (2, 2), "bias": (2,)}
-    moved = sum(float(((shown[name] - MODEL[name]) ** 2).sum()) for name in MODEL)
-    assert math.sqrt(moved) == pytest.approx(0.5, rel=1e-3)
-    assert set(Ledger(PRIVACY).release(MODEL, {"bias": far["bias"]})) == {"bias"}
+    assert length(shown) == pytest.approx(0.5, rel=1e-3)
 
 
-@pytest.mark.parametrize("trained", [{"scale": np.zeros(2)}, {"bias": np.zeros(3)}])
-def test_a_tensor_that_the_model_has_not_is_an_error_and_not_counted(trained: dict[str, np.ndarray]) -> None:
+def test_a_loop_that_writes_into_the_arrays_it_was_given_is_clipped_all_the_same() -> None:
+    task = a_task()
+    for array in task.tensors.values():
+        array += 1000
+    shown = Ledger(Privacy(0.5, 1e-6)).release(task, task.tensors)
+    assert length(shown) == pytest.approx(0.5, rel=1e-3)
+
+
+def test_what_a_refresh_brought_is_what_an_update_counts_from() -> None:
+    task = a_task()
+    fresh = a_task().started
+    for array in fresh.tensors.values():
+        array += 7  # the body, as it came, is what counts
+    task.news.append(fresh)
+    task.refreshes()
+    assert length(Ledger(Privacy(0.5, 1e-6)).release(task, MODEL)) < 1e-4
+
+
+def test_tensors_that_the_task_does_not_train_stay_as_they_are() -> None:
+    shown = Ledger(Privacy(0.5, 1.0)).release(a_task(trainable=["bias"]), {"bias": MODEL["bias"] + 1})
+    assert (shown["weight"] == MODEL["weight"]).all()
+    assert (shown["bias"] != MODEL["bias"]).all()
+
+
+@pytest.mark.parametrize("trained", [{**MODEL, "scale": np.zeros(2)}, {**MODEL, "bias": np.zeros(3)}, {}])
+def test_a_tensor_that_does_not_fit_is_an_error_and_not_counted(trained: dict[str, np.ndarray]) -> None:
     ledger = Ledger(PRIVACY)
-    with pytest.raises(UserError, match=r"Tensor '\w+' with shape \[\d\] is none"):
-        ledger.release(MODEL, trained)
+    with pytest.raises(UserError, match="The update"):
+        ledger.release(a_task(), trained)
     assert ledger.updates == 0
 
 
@@ -121,12 +160,26 @@ def test_a_damaged_ledger_is_an_error_and_no_new_beginning(file: Path, text: str
     assert file.read_text() == text
 
 
-def test_a_ledger_that_vanishes_stops_the_client(file: Path) -> None:
+def test_a_ledger_that_vanishes_stops_the_client_and_the_next_one(file: Path) -> None:
     ledger = Ledger(PRIVACY, file)
     ledger.count()
     file.unlink()
+    for stopped in (ledger.count, lambda: Ledger(PRIVACY, file)):
+        with pytest.raises(UserError, match="There is no ledger"):
+            stopped()
+
+
+def test_a_ledger_that_was_put_back_to_an_earlier_state_stops_the_client(file: Path) -> None:
+    ledger, before = Ledger(PRIVACY, file), file.read_bytes()
+    ledger.count()
+    file.write_bytes(before)
     with pytest.raises(UserError, match="fewer updates than before"):
         ledger.count()
+
+
+def test_a_ledger_is_begun_only_once(file: Path) -> None:
+    with pytest.raises(UserError, match="exists: leave --new-ledger"):
+        Ledger(PRIVACY, file, new=True)
 
 
 def test_a_place_or_a_parameter_that_does_not_fit_is_an_error(tmp_path: Path) -> None:

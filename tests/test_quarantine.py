@@ -13,11 +13,11 @@ import torch
 from polytempo.core.errors import UserError
 from polytempo.serve import connection as connection_module
 from polytempo.serve import roster as rosters
-from polytempo.serve.access import LONGEST_REASON, Access, make_code, make_tokens, release
+from polytempo.serve.access import Access, make_code, make_tokens, release
 from polytempo.serve.conduct import Conduct
 from polytempo.serve.enrolment import enrol_client
 from polytempo.serve.operations import QuarantineRule
-from polytempo.serve.roster import ACCESS, Roster
+from polytempo.serve.roster import ACCESS, LONGEST_REASON, Roster
 from polytempo.serve.status import read_status
 from polytempo.serve.wire_pb2 import Frame
 from serving import Hosted, Running, hosted, nudge, refused, running, until
@@ -37,18 +37,27 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_so_many_refusals_within_so_many_seconds_are_too_much() -> None:
     conduct, rule = Conduct(), QuarantineRule(refusals=3, seconds=10.0)
-    assert [conduct.refused(0, at, rule) for at in (0.0, 5.0, 9.9)] == [False, False, True]
+    said = [conduct.refused(0, at, rule) for at in (0.0, 5.0, 9.9)]
+    assert said == [None, None, "3 refusals within 10 s"]
 
 
-def test_refusals_spread_over_time_are_not_too_much() -> None:
+def test_refusals_spread_over_time_are_not_too_much_as_long_as_something_is_taken() -> None:
     conduct, rule = Conduct(), QuarantineRule(refusals=3, seconds=10.0)
-    assert not any(conduct.refused(0, at, rule) for at in np.arange(0.0, 1000.0, 5.0))
+    for at in np.arange(0.0, 1000.0, 5.0):
+        assert conduct.refused(0, at, rule) is None
+        conduct.taken(0)
+    assert conduct.refusals[0] == 200
     assert conduct.refused(0, 996.0, rule)
+
+
+def test_nothing_but_refusals_is_too_much_however_slowly_they_come() -> None:
+    conduct, rule = Conduct(), QuarantineRule(refusals=3, seconds=10.0)
+    assert [conduct.refused(0, at, rule) for at in (0.0, 3600.0, 7200.0)] == [None, None, "3 refusals in a row"]
 
 
 def test_each_client_is_judged_by_itself_and_anew_after_a_release() -> None:
     conduct, rule = Conduct(), QuarantineRule(refusals=2, seconds=10.0)
-    assert [conduct.refused(client, 0.0, rule) for client in (0, 1, 0)] == [False, False, True]
+    assert [bool(conduct.refused(client, 0.0, rule)) for client in (0, 1, 0)] == [False, False, True]
     assert not conduct.refused(0, 1.0, rule)
 
 
@@ -102,8 +111,30 @@ def test_a_push_that_crosses_a_withdrawal_is_not_held_against_the_client(tmp_pat
     with hosted(tmp_path, quarantine=RULE) as served:
         with_tasks(served)
         for _ in range(5):
-            assert refused(served.push(0, task=999), "is not yours, or it was withdrawn")
+            on_its_way = served.pushed(0)
+            served.disconnect(0)
+            served.clock.now += 100.0
+            served.host.handle([])
+            served.reconnect(0)
+            assert refused(served.ask(0, *on_its_way), "is not yours, or it was withdrawn")
+            served.ready(0)
         assert served.host.access.roster.quarantined == {}
+
+
+def test_tasks_that_never_were_are_held_against_the_client(tmp_path: Path) -> None:
+    with hosted(tmp_path, quarantine=RULE) as served:
+        with_tasks(served)
+        for _ in range(3):
+            assert refused(served.push(0, task=999), "is not yours, or it was withdrawn")
+        assert "task 999 is not yours" in served.host.access.roster.quarantined[0].reason
+
+
+def test_what_was_refused_of_a_client_is_told_in_its_line(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        with_tasks(served)
+        pushes_nan(served, 1)
+        served.host._say(stopping=True)
+        assert [row["refused"] for row in read_status(tmp_path / "journal")["clients"]] == [0, 1]
 
 
 def test_what_the_server_could_not_do_is_not_held_against_the_client(tmp_path: Path) -> None:
@@ -132,6 +163,28 @@ def test_a_quarantine_that_cannot_be_written_holds_all_the_same(
         assert errors == ["quarantined", "quarantine not kept"]
         assert not (tmp_path / ACCESS).exists()
         assert refused(served.push(0), "in quarantine")
+
+
+def test_a_quarantine_that_could_not_be_written_is_written_when_that_is_possible_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    make_tokens(tmp_path, 1)
+    access = Access(tmp_path, seconds=lambda: now[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(rosters, "LOCK_SECONDS", 0.0)
+        with (tmp_path / f".{ACCESS}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            access.quarantine(0, "rubbish")
+            access.settle(30)
+    assert Roster.read(tmp_path / ACCESS).quarantined == {}
+    now[0] = 6.0
+    access.refresh()
+    access.settle(30)
+    assert Roster.read(tmp_path / ACCESS).quarantined[0].reason == "rubbish"
+    release(tmp_path, 0)
+    access.refresh()
+    assert access.roster.quarantined == {}
 
 
 def test_a_refusal_repeats_no_more_of_a_clients_words_than_somebody_reads(
@@ -163,7 +216,7 @@ def test_whoever_holds_the_files_lock_does_not_hold_the_service(tmp_path: Path) 
         access.quarantine(0, "rubbish")
         assert access.roster.quarantined[0].reason == "rubbish"
         (tmp_path / ACCESS).write_text((tmp_path / ACCESS).read_text() + " ")
-        assert access.refresh()  # somebody else's change does not undo it
+        access.refresh()  # somebody else's change does not undo it
         assert 0 in access.roster.quarantined
     access.settle(30)
     assert 0 in Roster.read(tmp_path / ACCESS).quarantined

@@ -33,7 +33,7 @@ def one_of_two_hands_in(served: Hosted) -> None:
         served.ready(client)
     served.push(0)
     host = served.host
-    host._status.write(host.service, 1.0, (0, 1), host.journal, host.meters, host.access.roster, stopping=True)
+    host._say(stopping=True)
 
 
 def test_the_status_and_the_log_tell_the_mixture_of_who_has_one(

@@ -32,14 +32,14 @@ from polytempo.serve.wire import (
     read_body,
 )
 from polytempo.serve.wire_pb2 import Accepted, Frame, Head, Hello, Leave, Pull, Push, Ready, Task
-from serving import Hosted, Running, hosted, nudge, running
+from serving import Hosted, Running, hosted, nudge, running, until
 
 MANY = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 
 
 def assembled(sent: Iterable[Frame], limit: int = 1 << 30) -> list[tuple[Head, bytearray]]:
-    assembler = Assembler(limit)
-    found = [assembler.add(Frame.FromString(frame.SerializeToString())) for frame in sent]
+    assembler = Assembler()
+    found = [assembler.add(Frame.FromString(frame.SerializeToString()), limit) for frame in sent]
     return [whole for whole in found if whole is not None]
 
 
@@ -228,10 +228,10 @@ def begin(served: Hosted) -> None:
 @MANY
 @given(st.lists(st.binary(max_size=200), max_size=4) | some_frames.map(lambda f: [x.SerializeToString() for x in f]))
 def test_no_bytes_break_the_assembler(sent: list[bytes]) -> None:
-    assembler = Assembler(1 << 20)
+    assembler = Assembler()
     try:
         for content in sent:
-            whole = assembler.add(Frame.FromString(content))
+            whole = assembler.add(Frame.FromString(content), 1 << 20)
             assert whole is None or whole[0].WhichOneof("kind")
     except (DecodeError, WireError):
         pass
@@ -247,7 +247,7 @@ def test_no_mutated_message_breaks_the_host(tmp_path: Path) -> None:
             head, body = served.pushed(0, answers={"a": torch.ones(2), "b": [1.0]} if answers else {})
             [frame] = frames(head, body)
             with suppress(DecodeError, WireError):
-                whole = Assembler(10_000).add(Frame.FromString(mutated(frame.SerializeToString(), changes)))
+                whole = Assembler().add(Frame.FromString(mutated(frame.SerializeToString(), changes)), 10_000)
                 if whole is not None and whole[0].HasField("push"):
                     check(served, *whole)
 
@@ -300,10 +300,22 @@ def throw_at(server: Running, client: int, sent: Iterable[bytes]) -> list[Frame]
 HELLO = Frame(head=Head(request=1, hello=Hello()))
 
 
-def test_requests_without_a_number_end_their_session_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (Head(hello=Hello()), "a client sent a hello without a number of its own"),
+        (Head(request=1, ready=Ready()), "a session has to begin with hello, and this one did with ready"),
+        (Head(request=1, push=Push()), "a session has to begin with hello, and this one did with push"),
+    ],
+)
+def test_what_is_no_beginning_ends_a_session_at_once_and_holds_nothing(
+    tmp_path: Path, first: Head, reason: str
+) -> None:
     with running(tmp_path) as server:
-        said = throw_at(server, 1, 3 * [Frame(head=Head(ready=Ready())).SerializeToString()])
-    assert "without a number" in said[0].head.refusal.reason
+        said = throw_at(server, 1, 3 * [Frame(head=first).SerializeToString()])
+        assert said[0].head.refusal.reason == reason
+        until(lambda: not server.server._open)
+        assert server.server._memory.taken == 0
 
 
 def test_nothing_thrown_at_a_server_stops_it(tmp_path: Path) -> None:

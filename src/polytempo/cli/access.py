@@ -1,10 +1,14 @@
 """``polytempo certs``, ``tokens``, ``codes``, ``enrol``, ``release``: who may talk to the server, and how clients know
 it."""
 
+import time
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import CODE_HOURS, make_code, make_operator, make_tokens, revoke_client, revoke_operator
@@ -12,7 +16,7 @@ from polytempo.serve.access import release as release_client
 from polytempo.serve.addresses import checked_address
 from polytempo.serve.certs import make_certs, make_client_certificate
 from polytempo.serve.enrolment import enrol_client
-from polytempo.serve.roster import ACCESS
+from polytempo.serve.roster import ACCESS, Pass, Roster, client_name, utc_now
 
 Directory = Annotated[Path, typer.Argument(help="the service's directory")]
 Days = Annotated[float | None, typer.Option(help="how long the token is valid (default: for ever)")]
@@ -58,19 +62,23 @@ def tokens(
     ] = None,
     days: Days = None,
 ) -> None:
-    """Make tokens of clients or operators, or revoke one: a server that runs takes it at once."""
-    if sum(given is not None for given in (clients, operator, revoke, revoke_operator_)) != 1:
+    """Show who may talk to a server, make tokens of clients or operators, or revoke one: a server that runs takes it at
+    once."""
+    given = sum(option is not None for option in (clients, operator, revoke, revoke_operator_))
+    if given > 1:
         raise UserError(
             "Give one of --clients N or --operator NAME, to make tokens, --revoke CLIENT or --revoke-operator NAME, "
-            "to make one invalid."
+            "to make one invalid; or none, to see who has one."
         )
-    if clients is not None:
+    if not given:
+        _show(Roster.read(directory / ACCESS))
+    elif clients is not None:
         _make(directory, clients, days)
     elif operator is not None:
         print(f"wrote {make_operator(directory, operator, role, days)}: a token to log in as {role}")
     elif revoke is not None:
         revoke_client(directory, revoke)
-        print(f"removed client {revoke} from {directory / ACCESS}; a server that runs has ended its session")
+        print(f"removed client {revoke} from {directory / ACCESS}: a server that runs there ends its session at once")
         print(f"Next: `polytempo codes {directory} {revoke}` lets the client enrol anew.")
     elif revoke_operator_ is not None:
         revoke_operator(directory, revoke_operator_)
@@ -112,6 +120,27 @@ def release(directory: Directory, client: Annotated[int, typer.Argument(help="nu
     """Let a client out of quarantine: a server that runs hears it again at once."""
     release_client(directory, client)
     print(f"client {client} is heard again")
+
+
+def _show(roster: Roster) -> None:
+    table = Table("who", "may", "until", "note", box=SIMPLE_HEAD)
+    for client, entry in roster.clients.items():
+        held = roster.quarantined.get(client)
+        table.add_row(
+            client_name(client), "train", _until(entry), "" if held is None else f"quarantined: {held.reason}"
+        )
+    for name, operator in roster.operators.items():
+        table.add_row(f"operator {name}", "act" if operator.role == "admin" else "look", _until(operator), "")
+    for code in roster.codes.values():
+        if code.expires > utc_now():
+            table.add_row(client_name(code.client), "enrol", f"{code.expires:%Y-%m-%d %H:%M} UTC", "an open code")
+    Console().print(table)
+
+
+def _until(entry: Pass) -> str:
+    if entry.expires is None:
+        return "revoked"
+    return f"{entry.expires:%Y-%m-%d %H:%M} UTC{'' if entry.valid(time.time()) else ' (expired)'}"
 
 
 def _make(directory: Path, clients: int, days: float | None) -> None:

@@ -25,7 +25,7 @@ from polytempo.cli.options import Json, Set, parse_assignments, with_options
 from polytempo.cli.progress import progress_bar
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
-from polytempo.core.errors import StrategyError, UserError
+from polytempo.core.errors import PassingError, StrategyError, UserError
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
@@ -47,14 +47,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no t
 
 
 def main() -> None:
-    """Entry point: an error on the user's side is one message on stderr and exit code 2."""
+    """Entry point: an error on the user's side is one message on stderr and exit code 2, or 75 where trying again later
+    may help."""
     sys.path.insert(0, "")  # import paths may begin in the current directory
     warnings.showwarning = _note  # type: ignore[assignment]
     try:
         app()
     except (UserError, StrategyError) as error:
         print(f"polytempo: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(75 if isinstance(error, PassingError) else 2)
 
 
 @app.callback()

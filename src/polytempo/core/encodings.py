@@ -68,7 +68,7 @@ class Encoding:
         return 4 + (2 * entries if self.kind == "fp16" else 4 * self._count(entries))
 
     def _count(self, entries: int) -> int:
-        return math.ceil(self.share * entries)
+        return math.ceil(self.share * entries - 1e-9)
 
 
 def parse_encoding(text: str) -> Encoding:
@@ -99,7 +99,7 @@ def parse_encodings(upload: str, download: str) -> tuple[Encoding | None, bool]:
 
 
 class ErrorFeedback:
-    """What one client has not sent yet. ``encode`` an update, and when it has been taken, say so with ``sent``."""
+    """What one client has not sent yet. ``encode`` an update, and when it has been taken, say so."""
 
     def __init__(self, encoding: Encoding, residual: Tensor | None = None) -> None:
         self.encoding = encoding
@@ -116,7 +116,7 @@ class ErrorFeedback:
         arrays = self.encoding.encode(part)
         return arrays, added(whole, -self.encoding.decode(arrays, part.numel()), trained)
 
-    def sent(self, left: Tensor) -> None:
+    def taken(self, left: Tensor) -> None:
         """The update has been taken."""
         self.residual = left
 

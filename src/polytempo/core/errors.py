@@ -5,5 +5,10 @@ class UserError(Exception):
     """Bad input: shown on stderr without a traceback, exit code 2."""
 
 
+class PassingError(UserError):
+    """Something that may be otherwise in a moment, such as a port that is in use: exit code 75, as a sign for whoever
+    supervises the process that trying again may help."""
+
+
 class StrategyError(Exception):
     """A strategy broke the contract between strategies and drivers, for example by ordering a busy client to train."""

@@ -14,6 +14,7 @@ def write_whole(path: Path, write: Callable[[Path], None], mode: int = 0o644) ->
         os.close(descriptor)
         write(temporary)
         temporary.chmod(mode)
+        hand_over(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -30,6 +31,14 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
         temporary.write_bytes(content)
 
     write_whole(path, write, mode)
+
+
+def hand_over(path: Path) -> None:
+    """Give what root has written into somebody's directory to whom the directory belongs: a service that runs with
+    fewer rights could not read it otherwise."""
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def sync_directory(directory: Path) -> None:

@@ -44,6 +44,15 @@ class Asking:
         return asking_kinds[self.kind].level is not None
 
 
+def check_private(asking: Asking | None) -> None:
+    """Refuse, for clients whose updates are blurred, to ask when their data look otherwise."""
+    if asking is not None and asking.watches:
+        raise UserError(
+            f"A client that asks by {asking.kind} looks at its data: the moment of an update would tell something "
+            "about them in spite of the noise. Use every:SECONDS or think:SECONDS."
+        )
+
+
 class AskingKind(NamedTuple):
     """One way to decide."""
 

@@ -6,7 +6,8 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from polytempo.core.files import write_bytes
 from polytempo.serve.logs import log
 from polytempo.serve.roster import (
     ACCESS,
+    LONGEST_REASON,
     Code,
     OperatorPass,
     Pass,
     Quarantine,
     Role,
     Roster,
+    changes,
     changing,
     client_name,
     hash_of,
@@ -31,62 +34,108 @@ from polytempo.serve.roster import (
 CODE_HOURS = 24.0
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 UNKNOWN_CODE = "This code is not known: it was used, has expired, or never was one. Ask for a new one."
-LONGEST_REASON = 500
+BLIND_AFTER = 5.0
+"""Seconds that the file may be unreadable before nobody new is let in."""
+NEVER = (-1, -1, -1)
+"""The stamp of no file."""
+WRITE_AGAIN = 5.0
+"""Seconds until a quarantine that could not be written is tried again."""
 
 
 class Access:
     """The roster of a running server, which is another one when the file changes."""
 
-    def __init__(self, directory: Path, roster: Roster | None = None) -> None:
+    def __init__(
+        self, directory: Path, roster: Roster | None = None, seconds: Callable[[], float] = time.monotonic
+    ) -> None:
         self.directory = directory
+        self.problem: str | None = None
+        """Why the file cannot be read, if it cannot: who was revoked since is not known."""
+        self._seconds = seconds
+        self._unreadable_since = 0.0
         self._lock = threading.Lock()
-        self._stamp = self._unreadable = self._look()
+        self._stamp: tuple[int, int, int] | None = self._look()
         self._unwritten: dict[int, Quarantine] = {}
         self._writing: threading.Thread | None = None
+        self._written_at = 0.0
         self.roster = Roster.read(directory / ACCESS) if roster is None else roster
+
+    @property
+    def blind(self) -> bool:
+        """Has the file been unreadable for so long that nobody new should be let in?"""
+        return self.problem is not None and self._seconds() > self._unreadable_since + BLIND_AFTER
 
     def refresh(self) -> bool:
         """Read the file again if it has changed. One that cannot be read changes nothing and is tried again, so that
         nobody who was revoked stays because files ran out at that moment. Whether the roster is new."""
+        self._write_again()
         with self._lock:
             stamp = self._look()
             if stamp == self._stamp:
                 return False
             try:
-                self._take(Roster.read(self.directory / ACCESS))
+                found = Roster.read(self.directory / ACCESS)
             except UserError as error:
-                if stamp != self._unreadable:
-                    reason = f"{error} Until it is mended, who could talk to the server before still can."
-                    log("access unreadable", level=logging.ERROR, reason=reason)
-                self._unreadable = stamp
+                self._cannot_read(str(error))
                 return False
-            self._stamp = self._unreadable = stamp
-            log("access read", **self.roster.sizes())
-            return True
+            if self.problem is not None:
+                log("access readable again")
+            self.problem, self._stamp = None, stamp
+            differences = changes(self.roster, found)
+            self._take(found)
+            if differences:
+                log("access changed", **differences)
+            return bool(differences)
+
+    def _cannot_read(self, reason: str) -> None:
+        if self.problem is None:
+            self._unreadable_since = self._seconds()
+        if reason != self.problem:
+            until = "Until it is mended, open sessions go on and nobody new is let in."
+            log("access unreadable", level=logging.ERROR, reason=f"{reason} {until}")
+        self.problem = reason
 
     def quarantine(self, client: int, reason: str) -> None:
         """Hear a client no more until it is released. The file is written by a thread, because whoever holds its lock
-        may take long; what cannot be written holds until the server ends."""
+        may take long; what cannot be written holds all the same, and is tried again."""
         with self._lock:
             self._unwritten[client] = Quarantine(since=utc_now(), reason=reason[:LONGEST_REASON])
             self._take(self.roster)
-        self._writing = threading.Thread(target=self._write_quarantine, args=(client,), daemon=True)
-        self._writing.start()
+            self._written_at = 0.0
+        self._write_again()
 
     def settle(self, seconds: float) -> None:
         """Wait for what is being written, but not for long."""
         if self._writing is not None:
             self._writing.join(seconds)
+        self._write_again()
+        if self._writing is not None:
+            self._writing.join(seconds)
 
-    def _write_quarantine(self, client: int) -> None:
+    def _write_again(self) -> None:
+        """What is not in the file yet, if nobody is writing and the last try is a while ago."""
+        with self._lock:
+            busy = self._writing is not None and self._writing.is_alive()
+            if not self._unwritten or busy or self._seconds() < self._written_at + WRITE_AGAIN:
+                return
+            self._written_at = self._seconds()
+            self._writing = threading.Thread(target=self._write_quarantines, daemon=True)
+            self._writing.start()
+
+    def _write_quarantines(self) -> None:
+        waiting = dict(self._unwritten)
         try:
             with changing(self.directory) as known:
-                known["quarantined"][client] = self._unwritten[client]
+                known["quarantined"].update(waiting)
         except UserError as error:
-            log("quarantine not kept", level=logging.ERROR, client=client, reason=str(error))
+            log("quarantine not kept", level=logging.ERROR, clients=list(waiting), reason=str(error))
             return
         with self._lock:
-            del self._unwritten[client]
+            for client, entry in waiting.items():
+                if self._unwritten.get(client) is entry:
+                    del self._unwritten[client]
+            self._stamp = NEVER  # somebody may have released it already
+            self._written_at = 0.0
 
     def _take(self, roster: Roster) -> None:
         self.roster = with_tables(roster, quarantined={**roster.quarantined, **self._unwritten})
@@ -102,12 +151,13 @@ class Access:
 def make_tokens(directory: Path, clients: int, days: float | None = None) -> list[Path]:
     """Make a token for each of the clients 0 .. ``clients`` - 1 that has none, valid for so many days (default: for
     ever): its hash goes to ``access.json``, the token to ``client-N.token``. Tokens made earlier stay valid; a client
-    whose token was revoked gets a new one. Returns the new token files."""
+    whose token was revoked or has expired gets a new one. Returns the new token files."""
     if clients < 1:
         raise UserError(f"Tokens for {clients} clients make no sense: give a number from 1 on.")
     expires = _in_days(days)
     with changing(directory) as known:
-        missing = [client for client in range(clients) if client not in known["clients"]]
+        valid = {client for client, entry in known["clients"].items() if entry.valid(time.time())}
+        missing = [client for client in range(clients) if client not in valid]
         for client in missing:
             known["clients"][client] = Pass(token=_new_token(client_token_file(directory, client)), expires=expires)
     return [client_token_file(directory, client) for client in missing]

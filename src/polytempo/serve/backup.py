@@ -21,15 +21,15 @@ from typing import IO
 
 from pydantic import BaseModel, ValidationError
 
-from polytempo.core.errors import UserError
-from polytempo.core.files import sync_directory
+from polytempo.core.errors import PassingError, UserError
+from polytempo.core.files import hand_over, sync_directory
 from polytempo.serve.database import DATABASE, DamagedError, connect, reading
 from polytempo.serve.events import Event
 from polytempo.serve.journal import Journal
 from polytempo.serve.opening import INITIAL, RENUMBERED_BY, open_service, settings_of
 from polytempo.serve.operations import OPERATIONS
 from polytempo.serve.proxies import PROXIES
-from polytempo.serve.roster import ACCESS
+from polytempo.serve.roster import ACCESS, changing
 from polytempo.serve.running import JOURNAL
 
 MANIFEST = "manifest.json"
@@ -118,6 +118,12 @@ def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
             for name in BESIDE:
                 if name in manifest.sha256 and name not in kept:
                     _copy_whole(backup / name, directory / name)
+                    hand_over(directory / name)
+            if ACCESS in manifest.sha256 and ACCESS not in kept:
+                with changing(directory) as known:
+                    known["codes"] = {}  # some may have been used since
+            for path in (making, *making.iterdir()):
+                hand_over(path)
             making.rename(target)
             sync_directory(directory)
         except BaseException:
@@ -158,7 +164,12 @@ def _copy_database(source: Path, target: Path) -> None:
         closing(connect(source)) as live,
         closing(sqlite3.connect(target / DATABASE)) as copy,
     ):
-        live.backup(copy)  # what is committed at one moment; a server goes on writing
+        try:
+            live.backup(copy)  # what is committed at one moment; a server goes on writing
+        except sqlite3.OperationalError as error:
+            raise PassingError(
+                f"Cannot write the backup to {target.parent}: {error}. Make room, and try again."
+            ) from None
 
 
 def _copy_files(source: Path, target: Path, sizes: dict[str, int]) -> None:

@@ -3,7 +3,6 @@ its numbers numbers, did it stay within bounds. What does not pass is refused wi
 
 import math
 from collections import deque
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.state import unpack
 from polytempo.core.vectors import Schema
 from polytempo.serve.events import Handed
+from polytempo.serve.roster import LONGEST_REASON
 from polytempo.serve.service import Flight
 from polytempo.serve.wire import WireError, as_written, entries_of, floats, read_body
 from polytempo.serve.wire_pb2 import Push
@@ -22,7 +22,6 @@ from polytempo.serve.wire_pb2 import Push
 LARGEST_COUNT = 2**40
 LARGEST_NORM = 1e19
 """The squares of a longer vector may sum to more than a float32 holds."""
-LONGEST_REASON = 500
 LONGEST_NAME = 40
 """Of an encoding."""
 ANSWER_BYTES = 64 << 20
@@ -48,11 +47,9 @@ def largest_message(schema: Schema) -> int:
     return 4 * schema.size + 256 * (len(schema.names) + 1) + sum(map(len, schema.names)) + ANSWER_BYTES
 
 
-def check_push(
-    push: Push, body: bytearray, flight: Flight, schema: Schema, norm_bound: float, encodings: Collection[str] = ()
-) -> Handed:
+def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, norm_bound: float) -> Handed:
     """What the client hands in, or Refused. ``norm_bound``: how far an update may lead, ``||w - w_start||``, as a
-    multiple of ``max(||w_start||, 1)``. ``encodings``: kinds that are allowed."""
+    multiple of ``max(||w_start||, 1)``."""
     chosen = push.chosen if push.HasField("chosen") else None
     offered = flight.order.candidates
     if chosen is not None and (offered is None or chosen >= len(offered.models)):
@@ -70,7 +67,7 @@ def check_push(
     start = base[0]
     trained = schema.trained(flight.order.mask, flight.order.trainable)
     if push.encoding:
-        weights, found = _decoded(push.encoding, body, start, trained, encodings)
+        weights, found = _decoded(push.encoding[:LONGEST_NAME], body, start, trained)
     else:
         weights, found = _weights(body, start, trained, schema)
     tensors = _answer_tensors(found)
@@ -120,13 +117,9 @@ def _weights(body: bytearray, start: Tensor, trained: Tensor | None, schema: Sch
     return weights if trained is None else torch.where(trained, weights, start), found
 
 
-def _decoded(
-    name: str, body: bytearray, start: Tensor, trained: Tensor | None, allowed: Collection[str]
-) -> tuple[Tensor, Arrays]:
-    """The start with the encoded difference, and what else the body holds."""
-    if name.partition(":")[0] not in allowed or len(name) > LONGEST_NAME:
-        kinds = ", ".join(allowed) or "float32"
-        raise Refused(f"updates encoded as {name[:LONGEST_NAME]!r} are not taken here; expected {kinds}")
+def _decoded(name: str, body: bytearray, start: Tensor, trained: Tensor | None) -> tuple[Tensor, Arrays]:
+    """The start with the encoded difference, and what else the body holds. Also in an encoding that the server agrees
+    to no more: it may be an update that was made before."""
     found = _read(body)
     entries = start.numel() if trained is None else int(trained.sum())
     try:

@@ -161,8 +161,12 @@ class Client:
             accuracy=accuracy,
             loss=loss,
         )
-        self._connection.ask(pb.Head(push=said), make_body(entries, list(arrays.values())), timeout)
-        self._uploads.sent(upload)
+        try:
+            self._connection.ask(pb.Head(push=said), make_body(entries, list(arrays.values())), timeout)
+        except RefusedError:
+            self._uploads.refused()
+            raise
+        self._uploads.taken(upload)
         with self._changed:
             if self._task is task:  # the answer brought no new one
                 self._drop_task()

@@ -19,7 +19,6 @@ from polytempo.serve.logs import log
 from polytempo.serve.wire import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
 from polytempo.serve.wire_pb2 import Frame, Head, Hello
 
-LARGEST_MESSAGE = 1 << 40
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 """Seconds before a client tries again."""
 LONGEST_AT_FIRST, AT_FIRST = 1.0, 60.0
@@ -150,7 +149,7 @@ class Connection:
             self._call = open_session(_frames(outbox), metadata=(("authorization", f"Bearer {self._token}"),))
             if self._closed.is_set():
                 self._call.cancel()
-            assembler = Assembler(LARGEST_MESSAGE)
+            assembler = Assembler()
             try:
                 for frame in self._call:
                     whole = assembler.add(frame)

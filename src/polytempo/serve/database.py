@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from polytempo.core.errors import UserError
+from polytempo.core.errors import PassingError, UserError
 
 DATABASE = "journal.sqlite"
 
@@ -21,6 +21,10 @@ CREATE TABLE IF NOT EXISTS snapshots (number INTEGER PRIMARY KEY, size INTEGER N
 
 class JournalError(UserError):
     """The journal cannot be written or read; nothing that was not safe has been acknowledged."""
+
+
+class UnwritableError(JournalError, PassingError):
+    """The disk is full, or somebody else is writing."""
 
 
 class DamagedError(JournalError):
@@ -74,4 +78,4 @@ def unwritable(directory: Path, error: BaseException) -> JournalError:
     if isinstance(error, JournalError):
         return error
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return JournalError(f"The journal in {directory} cannot be written: {why}. Nothing unsafe was acknowledged.")
+    return UnwritableError(f"The journal in {directory} cannot be written: {why}. Nothing unsafe was acknowledged.")

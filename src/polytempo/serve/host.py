@@ -55,6 +55,8 @@ class Host:
         self.access = access
         self.meters = Meters()
         self._conduct = Conduct()
+        self._withdrawn: dict[int, int] = {}
+        """The task that a client had when it left: it may not know yet."""
         self._flush = flush
         """Called when the messages of a group have been handed over."""
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
@@ -120,8 +122,10 @@ class Host:
             self.journal.close()
 
     def _say(self, stopping: bool = False) -> None:
-        meters, roster = self.meters, self.access.roster
-        self._status.write(self.service, self.clock(), self.sessions, self.journal, meters, roster, stopping)
+        refusals = self._conduct.refusals
+        self._status.write(
+            self.service, self.clock(), self.sessions, self.journal, self.meters, self.access, refusals, stopping
+        )
 
     def _seconds_to_next(self) -> float:
         due = [*self._absent.values(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
@@ -130,8 +134,11 @@ class Host:
 
     def handle(self, requests: list[Request]) -> None:
         """Deal with requests, then with what is due."""
-        while requests:
-            requests = self._handle_group(requests)
+        left = requests
+        while left:
+            left = self._handle_group(left)
+        for request in requests:
+            request.release()
         self._fire_timers()
         self._send_away()
         self._flush()
@@ -262,12 +269,14 @@ class Host:
         flight = self.service.flights.get(client)
         if flight is None or flight.number != push.task:
             if push.task == 0 or push.task != self.service.members[client].answered:
-                raise Withdrawn(f"task {push.task} is not yours, or it was withdrawn when you left")
+                withdrawn = self._withdrawn.pop(client, None) == push.task
+                raise (Withdrawn if withdrawn else Refused)(
+                    f"task {push.task} is not yours, or it was withdrawn when you left"
+                )
             log("repeated", client=client, task=push.task)
             self._answer_as_now(request)
             return None
-        bound, encodings = self.operations.norm_bound, self.operations.encodings
-        handed = check_push(push, request.body, flight, self.service.schema, bound, encodings)
+        handed = check_push(push, request.body, flight, self.service.schema, self.operations.norm_bound)
         return self._event("updated", client, handed)
 
     def _event(self, kind: Kind, client: int = -1, handed: Handed | None = None, key: str = "") -> Event:
@@ -284,6 +293,8 @@ class Host:
             return
         if event.kind == "left":
             self._absent.pop(client, None)
+        if event.kind == "updated":
+            self._conduct.taken(client)
         wanted = Send if event.kind == "pulled" else Train
         answered = self._send_all(orders, request, wanted)
         if not answered and event.kind == "pulled":
@@ -350,11 +361,12 @@ class Host:
         client = request.session.client
         if request.kind != "wire" and self.sessions.get(client) is not request.session:
             return  # it was on its way when we ended the session, which may be somebody else's fault
-        rule = self.operations.quarantine
-        if client in self.access.roster.quarantined or not self._conduct.refused(client, self.clock(), rule):
+        if client in self.access.roster.quarantined:
             return
-        log("quarantined", level=logging.ERROR, client=client, reason=reason)
-        self.access.quarantine(client, f"{rule.refusals} refusals within {rule.seconds:g} s, the last: {reason}")
+        too_much = self._conduct.refused(client, self.clock(), self.operations.quarantine)
+        if too_much is not None:
+            log("quarantined", level=logging.ERROR, client=client, reason=reason)
+            self.access.quarantine(client, f"{too_much}, the last: {reason}")
 
     # What is due.
 
@@ -375,6 +387,7 @@ class Host:
             if not self._write([event], []):
                 return
             del self._absent[client]
+            self._withdrawn[client] = self.service.open_task(client)
             log("left", client=client, at=now)
             try:
                 self._send_all(apply_and_log(self.service, event))

@@ -1,6 +1,8 @@
 """Messages from a connection, within limits: who sends slowly, too much, or nothing cannot hold memory."""
 
 import asyncio
+import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +10,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from polytempo.serve.operations import Limits
-from polytempo.serve.wire import FRAME_BYTES, Assembler, WireError
+from polytempo.serve.wire import FRAME_BYTES, LARGEST_HEAD, Assembler, WireError
 from polytempo.serve.wire_pb2 import Frame, Head
 
 
@@ -17,18 +19,47 @@ class BusyError(Exception):
 
 
 class Memory:
-    """Bytes of messages that have come in part, or wait for their answer, over all sessions."""
+    """Bytes of messages that have come in part, or that the host has not dealt with, over all sessions."""
 
     def __init__(self) -> None:
         self.taken = 0
+        self.by_client: Counter[int] = Counter()
+        self._lock = threading.Lock()
 
-    def take(self, count: int, limit: int) -> None:
-        if self.taken + count > limit:
-            raise BusyError
-        self.taken += count
+    def take(self, client: int, count: int, limit: int, most: int) -> None:
+        """``limit`` is for all clients together, ``most`` for one."""
+        with self._lock:
+            if self.taken + count > limit or self.by_client[client] + count > most:
+                raise BusyError
+            self.taken += count
+            self.by_client[client] += count
 
-    def give(self, count: int) -> None:
-        self.taken -= count
+    def give(self, client: int, count: int) -> None:
+        with self._lock:
+            self.taken -= count
+            self.by_client[client] -= count
+            if not self.by_client[client]:
+                del self.by_client[client]
+
+    def largest(self) -> tuple[int, int] | None:
+        """Who holds the most, and how much."""
+        with self._lock:
+            return next(iter(self.by_client.most_common(1)), None)
+
+
+class Charge:
+    """What one message holds of the memory, until whoever has it last releases it, on any thread."""
+
+    def __init__(self, memory: Memory, client: int) -> None:
+        self._memory, self._client, self._count = memory, client, 0
+
+    def add(self, count: int, limit: int, most: int) -> None:
+        self._memory.take(self._client, count, limit, most)
+        self._count += count
+
+    def release(self) -> None:
+        count, self._count = self._count, 0
+        self._memory.give(self._client, count)
 
 
 class Pace:
@@ -51,18 +82,23 @@ def size_of(head: Head, body: bytes | bytearray) -> int:
 
 
 class Incoming:
-    """One session's messages. ``held`` is what it holds of the server's memory."""
+    """One session's messages."""
 
-    def __init__(self, read: Callable[[], Any], limits: Callable[[], Limits], largest: int, memory: Memory) -> None:
-        self._read, self._limits, self._memory = read, limits, memory
-        self._assembler = Assembler(limits().message_bytes or largest)
+    def __init__(
+        self, read: Callable[[], Any], limits: Callable[[], Limits], largest: int, memory: Memory, client: int
+    ) -> None:
+        self._read, self._limits, self._largest = read, limits, largest
+        self._memory, self._client = memory, client
+        self._assembler = Assembler()
+        self._charge = Charge(memory, client)
         self._greeted = False
-        self.held = 0
 
-    async def message(self) -> tuple[Head, bytearray] | None:
-        """The next whole message; None when there will be no more. The first has to come at once; after it a client may
-        be silent for as long as it likes, but what it has begun to say it has to finish."""
+    async def message(self) -> tuple[Head, bytearray, Charge] | None:
+        """The next whole message, with what it holds of the memory; None when there will be no more. The first has to
+        come at once; after it a client may be silent for as long as it likes, but what it has begun to say it has to
+        finish."""
         limits, loop = self._limits(), asyncio.get_running_loop()
+        largest = limits.message_bytes or self._largest
         deadline = None if self._greeted else loop.time() + limits.hello_seconds
         began, received, bought = 0.0, 0, 0.0
         while True:
@@ -79,13 +115,14 @@ class Incoming:
                 began = loop.time()
                 bought = began + limits.slow_seconds
             count = size_of(frame.head, frame.data)
-            self._memory.take(count, limits.memory_bytes)
-            self.held += count
+            # Twice, because a client that comes again may have left half of the same message behind.
+            self._charge.add(count, limits.memory_bytes, 2 * (largest + LARGEST_HEAD))
             received += count
-            whole = self._assembler.add(frame)
+            whole = self._assembler.add(frame, largest)
             if whole is not None:
                 self._greeted = True
-                return whole
+                charge, self._charge = self._charge, Charge(self._memory, self._client)
+                return *whole, charge
             # What has come buys time for what is to come, but only as much as the next frame needs: many bytes at once
             # must not be held through hours of silence.
             slowest = limits.slowest_bytes_per_second
@@ -98,10 +135,6 @@ class Incoming:
         async with asyncio.timeout_at(deadline):
             return await self._read()
 
-    def answered(self, count: int) -> None:
-        """A message of so many bytes is not needed any more."""
-        self.held -= count
-        self._memory.give(count)
-
     def close(self) -> None:
-        self.answered(self.held)
+        """What has come of an unfinished message is not needed any more."""
+        self._charge.release()

@@ -27,7 +27,16 @@ from torch import Tensor
 from polytempo.core.files import sync_directory
 from polytempo.core.state import load, pack, save_packed
 from polytempo.core.vectors import Schema
-from polytempo.serve.database import DATABASE, DamagedError, JournalError, connect, reading, transaction, unwritable
+from polytempo.serve.database import (
+    DATABASE,
+    DamagedError,
+    JournalError,
+    UnwritableError,
+    connect,
+    reading,
+    transaction,
+    unwritable,
+)
 from polytempo.serve.events import Event
 from polytempo.serve.rows import packed, unpacked
 from polytempo.serve.wire import Buffer
@@ -121,7 +130,7 @@ class Journal:
             self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise JournalError(f"Another server is running on the journal in {self.directory}.") from None
+            raise UnwritableError(f"Another server is running on the journal in {self.directory}.") from None
         except OSError as error:
             raise unwritable(self.directory, error) from None
         self._find_end()  # another server may have written until a moment ago

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
 from polytempo.core.vectors import Schema
 from polytempo.learn.privacy import Privacy, epsilon_at, mu_of, privatised, updates_within
+from polytempo.serve.tasks import Task
+from polytempo.serve.uploads import end_of, start_of, trained_by
 
 FORMAT = 1
 
@@ -28,9 +29,12 @@ class SpentError(UserError):
 
 class Ledger:
     """Counts the updates that leave with this privacy; in ``file``, so that the count outlives the process, and up to
-    an accounted epsilon of ``limit``. Several processes may use one file at the same time."""
+    an accounted epsilon of ``limit``. Several processes may use one file at the same time. ``new``: begin a file, for
+    data of which nothing has left yet; otherwise it has to be there."""
 
-    def __init__(self, privacy: Privacy, file: str | Path | None = None, limit: float | None = None) -> None:
+    def __init__(
+        self, privacy: Privacy, file: str | Path | None = None, limit: float | None = None, *, new: bool = False
+    ) -> None:
         if not privacy.noise:
             raise UserError("Privacy: noise is 0, which hides nothing; expected more, for example 1.")
         if limit is not None and not 0 < limit < math.inf:
@@ -43,6 +47,8 @@ class Ledger:
                 raise UserError(
                     f"Updates cannot be counted in {self._file}: expected a file's name in a folder that is there."
                 )
+            if new:
+                begin(self._file)
             self._updates = read_updates(self._file)
 
     @property
@@ -82,8 +88,7 @@ class Ledger:
                 self._take_over(read_updates(self._file))
                 self.check()
                 counted = {**self._updates, noise: self._updates.get(noise, 0) + 1}
-                said = {"format": FORMAT, "updates_by_noise": {repr(float(n)): k for n, k in counted.items()}}
-                write_bytes(self._file, json.dumps(said).encode() + b"\n", 0o600)
+                write_updates(self._file, counted)
                 self._updates = counted
         except OSError as error:
             raise UserError(
@@ -100,21 +105,16 @@ class Ledger:
             )
         self._updates = found
 
-    def release(self, start: Mapping[str, np.ndarray], trained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Count, and privatise what a training loop of one's own made of the model ``start``: push the result, without
-        answers. Tensors that the task does not train are left out of ``trained``."""
-        for name, array in trained.items():
-            if name not in start or np.shape(start[name]) != np.shape(array):
-                raise UserError(
-                    f"Tensor {name!r} with shape {list(np.shape(array))} is none of the model that it started from."
-                )
-        schema = Schema(tuple(trained), tuple(np.shape(array) for array in trained.values()), 0)
-        before, after = (
-            schema.flatten({name: torch.from_numpy(np.array(tensors[name], np.float32)) for name in trained})
-            for tensors in (start, trained)
-        )
+    def release(self, task: Task, trained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Count, and privatise what a training loop of one's own made of a task: push the result, without answers.
+        Tensors that the task does not train may be left out. What the training started from is the model as it came,
+        whatever was written into its arrays since."""
+        tensors = task.started.tensors
+        schema = Schema(tuple(tensors), tuple(array.shape for array in tensors.values()), 0)
+        start, moving = start_of(task, None, schema), trained_by(task, schema)
+        end = end_of({name: np.asarray(array, np.float32) for name, array in trained.items()}, start, moving, schema)
         self.count()
-        shown = privatised(before, after, self.privacy)
+        shown = privatised(start, end, self.privacy, trained=moving)
         return {name: tensor.numpy() for name, tensor in schema.views(shown).items()}
 
 
@@ -123,15 +123,17 @@ def _mu(updates: Updates) -> float:
 
 
 def read_updates(file: Path) -> Updates:
-    """What the file counts: nothing, if it is not there yet. A file that holds something else is an error and not a
-    new beginning."""
+    """What the file counts. A file that is not there, or holds something else, is an error and not a new beginning."""
     try:
         said = json.loads(file.read_bytes())
         updates = {float(noise): count for noise, count in said["updates_by_noise"].items()}
         if said["format"] != FORMAT or not all(n > 0 and type(k) is int and k >= 0 for n, k in updates.items()):
             raise ValueError
     except FileNotFoundError:
-        return {}
+        raise UserError(
+            f"There is no ledger {file}, and without it nobody knows what this client has revealed. Put it back; or, "
+            "if nothing of these data has ever left, begin one with --new-ledger (in Python: new=True)."
+        ) from None
     except OSError as error:
         raise UserError(f"The ledger {file} cannot be read: {error.strerror}.") from None
     except (ValueError, LookupError, TypeError, AttributeError):
@@ -140,6 +142,21 @@ def read_updates(file: Path) -> Updates:
             "client has revealed: put a copy back, or name another file if its data are new."
         ) from None
     return updates
+
+
+def begin(file: Path) -> None:
+    """A ledger that counts nothing yet."""
+    if file.exists():
+        raise UserError(f"The ledger {file} exists: leave --new-ledger (in Python: new=True) out to go on with it.")
+    try:
+        write_updates(file, {})
+    except OSError as error:
+        raise UserError(f"The ledger {file} cannot be written: {error.strerror}. Choose another place.") from None
+
+
+def write_updates(file: Path, updates: Updates) -> None:
+    said = {"format": FORMAT, "updates_by_noise": {repr(float(noise)): count for noise, count in updates.items()}}
+    write_bytes(file, json.dumps(said).encode() + b"\n", 0o600)
 
 
 @contextmanager

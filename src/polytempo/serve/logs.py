@@ -12,11 +12,15 @@ from typing import Any, TextIO
 
 from polytempo.core.errors import UserError
 
+RESERVED = frozenset({"time", "level", "event", "error"})
+"""Names of fields that every line has, or may have."""
+
 _logger = logging.getLogger("polytempo.serve")
 
 
 def log(what: str, *, level: int = logging.INFO, error: BaseException | None = None, **fields: Any) -> None:
     """``log("updated", client=3, staleness=2)``"""
+    assert RESERVED.isdisjoint(fields), fields
     if _logger.isEnabledFor(level):
         _logger.log(level, what, extra={"fields": fields}, exc_info=error)
 

@@ -1,24 +1,28 @@
 """What a running server counts beside its state: traffic, how long requests take, what was refused."""
 
+import resource
 from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds: the upper ends of the classes that requests are counted in; a last one has no end."""
 RECENT = 2048
 """Requests that the quantiles are taken over."""
-PAGE = 4096
+PAGE = resource.getpagesize()
 
 
 class Meters:
-    """Each is written by one thread and read by any."""
+    """Written by the loop's and the host's thread, and read by any."""
 
     def __init__(self) -> None:
         self.refusals: Counter[str] = Counter()
         self.bytes_in = 0
         self.bytes_out = 0
         self.sessions = 0
+        self.incoming_bytes: Callable[[], int] = lambda: 0
+        """Of messages that have come in part, or wait for the host."""
         self.certificate_expires: float | None = None
         """Seconds since 1970; None in plaintext."""
         self.seconds = 0.0
@@ -36,6 +40,7 @@ class Meters:
         return {
             "refusals": dict(self.refusals),
             "sessions": self.sessions,
+            "incoming_bytes": self.incoming_bytes(),
             "certificate_expires": self.certificate_expires,
             "bytes": {"in": self.bytes_in, "out": self.bytes_out},
             "requests": {

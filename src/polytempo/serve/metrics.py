@@ -24,6 +24,7 @@ GAUGES = (
     ("updates_per_second", ("updates_per_second",), "Updates per second over the last ten seconds"),
     ("timers", ("timers",), "Timers that the strategy has set"),
     ("sessions", ("sessions",), "Open sessions of clients"),
+    ("incoming_bytes", ("incoming_bytes",), "Memory of messages that have come in part, or wait for the host"),
     ("certificate_expires_seconds", ("certificate_expires",), "When the server's certificate ends, since 1970"),
     ("draining", ("draining",), "1 while the server finishes what has arrived, before it stops"),
     ("journal_events", ("journal", "events"), "Number of the last event in the journal"),
@@ -55,6 +56,8 @@ class _Said(Collector):
             yield from _gauge(name, text, number(said, *path))
         for name, path, text in COUNTERS:
             yield from _counter(name, text, number(said, *path))
+        unreadable = float(said.get("access_problem") is not None)
+        yield from _gauge("access_unreadable", "1 while the server cannot read who may talk to it", unreadable)
         written = number(said, "written")
         age = None if written is None else max(self._now - written, 0.0)
         yield from _gauge("status_age_seconds", "Seconds since the host last said how it is", age)

@@ -34,7 +34,8 @@ class Limits(Table):
 
 
 class QuarantineRule(Table):
-    """A client of which so many messages were refused within so many seconds is not heard any more."""
+    """A client of which so many messages were refused within so many seconds, or in a row without an update that was
+    taken, is not heard any more."""
 
     refusals: int = Field(default=20, ge=1)
     seconds: float = Field(default=600.0, gt=0)

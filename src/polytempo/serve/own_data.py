@@ -57,6 +57,7 @@ class JoinSettings(BaseModel):
     delta: float = Field(1e-5, gt=0, lt=1, description="privacy: probability that the accounted epsilon does not hold")
     epsilon: float | None = Field(None, gt=0, description="privacy: leave before the update that would exceed this")
     ledger: Path | None = Field(None, description="privacy: the file that counts this client's updates")
+    new_ledger: bool = Field(False, description="privacy: begin the file, for data of which nothing has left yet")
 
     @model_validator(mode="after")
     def _consistent(self) -> "JoinSettings":
@@ -71,6 +72,8 @@ class JoinSettings(BaseModel):
         for name in ("delta", "epsilon", "ledger"):
             if name in self.model_fields_set and self.noise is None:
                 raise ValueError(f"{name} belongs to privacy: give clip_norm and noise too")
+        if (self.epsilon is not None or self.new_ledger) and self.ledger is None:
+            raise ValueError("epsilon and new_ledger need a ledger: a limit that ends with the process is none")
         return self
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.learn.asking import Asking
+from polytempo.learn.asking import Asking, check_private
 from polytempo.learn.learner import Outcome
 from polytempo.learn.privacy import privatised
 from polytempo.serve.client import Task
@@ -21,12 +21,8 @@ def open_ledger(settings: JoinSettings, asking: Asking | None) -> Ledger | None:
     privacy = settings.privacy
     if privacy is None:
         return None
-    if asking is not None and asking.watches:
-        raise UserError(
-            f"--ask {settings.ask} looks at the data: the moment of an update would tell something about them in spite "
-            "of --noise. Use --ask every:SECONDS or think:SECONDS."
-        )
-    ledger = Ledger(privacy, settings.ledger, settings.epsilon)
+    check_private(asking)
+    ledger = Ledger(privacy, settings.ledger, settings.epsilon, new=settings.new_ledger)
     if settings.ledger is None:
         reason = "Epsilon leaves out the updates of earlier and later processes. Give --ledger FILE to count them all."
         log("no ledger", level=logging.WARNING, reason=reason)

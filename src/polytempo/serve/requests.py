@@ -1,6 +1,7 @@
 """What a client wants of the host, and the connection over which it is answered."""
 
 import queue
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -11,6 +12,10 @@ GROUP = 256
 """Requests that are journalled with one sync, at most, ..."""
 GROUP_BYTES = 16 << 20
 """... and their bytes: the network goes on with others meanwhile."""
+
+
+RequestKind = Literal["hello", "ready", "push", "pull", "leave", "branch"]
+"""What a client may want."""
 
 
 class Session(Protocol):
@@ -32,10 +37,12 @@ class Request:
     by itself or because it may not talk to the server any more (``expelled``)."""
 
     session: Session
-    kind: Literal["hello", "ready", "push", "pull", "leave", "branch", "wire", "gone", "expelled"]
+    kind: RequestKind | Literal["wire", "gone", "expelled"]
     head: Head
     body: bytearray
     problem: str = ""
+    release: Callable[[], None] = lambda: None
+    """Called when the host has dealt with it: the memory that the message holds is free again."""
 
 
 def next_group(requests: "queue.SimpleQueue[Request | None]", seconds: float) -> list[Request]:

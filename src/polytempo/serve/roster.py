@@ -23,11 +23,15 @@ from pydantic import (
     model_validator,
 )
 
-from polytempo.core.errors import UserError
-from polytempo.core.files import write_bytes
+from polytempo.core.errors import PassingError, UserError
+from polytempo.core.files import hand_over, write_bytes
 from polytempo.core.validation import refusal
 
 ACCESS = "access.json"
+LONGEST_REASON = 500
+"""Characters."""
+LOCK_SECONDS = 10.0
+"""That somebody else may take to change it."""
 
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 ClientNumber = Annotated[int, Field(ge=0, lt=10**9)]
@@ -115,10 +119,6 @@ class Roster(_Entry):
             )
             raise refusal(error, f"{path} is damaged", advice) from None
 
-    def sizes(self) -> dict[str, Any]:
-        """How many clients, operators, codes and quarantines there are."""
-        return {name: len(getattr(self, name)) for name in Roster.model_fields}
-
     def client_of(self, token: str) -> int | None:
         """The client whose token this is and still counts; None if it is nobody's."""
         client = self._clients.get(hash_of(token))
@@ -173,9 +173,11 @@ def changing(directory: Path) -> Iterator[dict[str, Any]]:
     several programs may do so at once."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(directory / f".{ACCESS}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        place = directory / f".{ACCESS}.lock"
+        lock = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            hand_over(place)
+            _take(lock, directory)
             path = directory / ACCESS
             roster = Roster.read(path) if os.path.lexists(path) else Roster()
             tables = {name: dict(getattr(roster, name)) for name in Roster.model_fields}
@@ -188,6 +190,41 @@ def changing(directory: Path) -> Iterator[dict[str, Any]]:
             os.close(lock)
     except OSError as error:
         raise UserError(f"Cannot write {directory / ACCESS}: {error.strerror}. Choose another directory.") from None
+
+
+def _take(lock: int, directory: Path) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise PassingError(
+                    f"Somebody else has been changing {directory / ACCESS} for {LOCK_SECONDS:g} s. Nothing was "
+                    "changed. Is a `polytempo` command there that was stopped half-way? End it, and try again."
+                ) from None
+            time.sleep(0.02)
+
+
+def changes(before: Roster, after: Roster) -> dict[str, Any]:
+    """Who is new, gone or changed in each table, by number or name; of codes, whom they are for."""
+    found: dict[str, Any] = {}
+    for name in Roster.model_fields:
+        old, new = getattr(before, name), getattr(after, name)
+        differ = {
+            "added": [_whose(new, key) for key in new if key not in old],
+            "removed": [_whose(old, key) for key in old if key not in new],
+            "changed": [_whose(new, key) for key in new if key in old and new[key] != old[key]],
+        }
+        if any(differ.values()):
+            found[name] = {how: whom for how, whom in differ.items() if whom}
+    return found
+
+
+def _whose(table: Mapping[Any, Any], key: Any) -> int | str:
+    entry = table[key]
+    return entry.client if isinstance(entry, Code) else key
 
 
 def with_tables(roster: Roster, **tables: Mapping[Any, Any]) -> Roster:

@@ -3,7 +3,9 @@ stop it or to let it read its files again."""
 
 import asyncio
 import logging
+import os
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -125,14 +127,24 @@ async def serve(
             admin_at,
         )
     )
-    log("started", address=doors.address, event=opened.journal.last, mutual=doors.mutual, admin=admin_at)
+    tell_supervisor("READY=1")
+    log("started", address=doors.address, number=opened.journal.last, mutual=doors.mutual, admin=admin_at)
     try:
         await server.serve(stop)
     finally:
-        log("stopped", event=opened.journal.last)
+        tell_supervisor("STOPPING=1")
+        log("stopped", number=opened.journal.last)
         watching.cancel()
         if admin is not None:
             await admin.stop()
+
+
+def tell_supervisor(what: str) -> None:
+    """Tell systemd how it goes (sd_notify), if it is there and asked for that (``Type=notify``)."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if place:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+            to.sendto(what.encode(), "\0" + place[1:] if place.startswith("@") else place)
 
 
 def _with_port(address: str, port: int) -> str:

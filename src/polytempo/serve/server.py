@@ -8,23 +8,23 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast, get_args
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from polytempo.core.errors import UserError
+from polytempo.core.errors import PassingError, UserError
 from polytempo.serve import messages
 from polytempo.serve.access import UNKNOWN_CODE, enrol
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.checks import largest_message
 from polytempo.serve.host import RESTARTS, Host
-from polytempo.serve.incoming import BusyError, Incoming, Memory, Pace, size_of
+from polytempo.serve.incoming import BusyError, Incoming, Memory, Pace
 from polytempo.serve.logs import log
 from polytempo.serve.messages import Message
 from polytempo.serve.operations import Limits
-from polytempo.serve.requests import Request
+from polytempo.serve.requests import Request, RequestKind
 from polytempo.serve.roster import Roster, client_name, hash_of, in_quarantine
 from polytempo.serve.wire import CHANNEL_OPTIONS, SERVICE, WireError, frames
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment, Frame, Head
@@ -42,8 +42,10 @@ LOOK_EVERY = 0.2
 """Seconds between looks at who may still talk to the server."""
 ENROLMENTS_PER_SECOND = 10.0
 """With one code."""
-ENROLMENTS = 64
-"""At a time: who enrols is a stranger yet, and gRPC takes two megabytes from whoever may speak."""
+ENROLMENTS, ENROLMENTS_OF_PEER = 64, 8
+"""At a time, and from one address: who enrols is a stranger yet."""
+ENROL_SECONDS = 5.0
+"""For a stranger to say its code."""
 SPARED_FILES = 256
 """That connections leave to the journal, the log, the roster and the operators' door."""
 SERVER_OPTIONS = (
@@ -71,8 +73,9 @@ class GrpcSession:
         self.expelled: str | None = None
         """Why it may not go on."""
         self.room = asyncio.Semaphore(WAITING_REQUESTS)
-        self.waiting: dict[int, tuple[float, int]] = {}
-        """Requests without an answer: when they came, and their bytes."""
+        self.waiting: dict[int, float] = {}
+        """Requests without an answer, and when they came."""
+        self.greeted = False
         self._touched = touched
 
     def send(self, message: Message, answers: int = 0) -> None:
@@ -106,9 +109,11 @@ class Server:
         self._draining = False
         self.host = make_host(self._flush)
         self._access, self._meters = self.host.access, self.host.meters
+        self._meters.incoming_bytes = lambda: self._memory.taken
         self._enforced: tuple[Roster, float] | None = None
         self._largest = largest_message(self.host.service.schema)
-        self._enrolling = 0
+        self._enrolling: Counter[str] = Counter()
+        self._enrolment_paces: defaultdict[int, Pace] = defaultdict(Pace)
         most_connections = ("grpc.max_allowed_incoming_connections", _most_connections())
         self._server = grpc.aio.server(options=(*SERVER_OPTIONS, most_connections))
         handlers: dict[str, Any] = {
@@ -129,7 +134,7 @@ class Server:
                 return self._server.add_insecure_port(address)
             return self._server.add_secure_port(address, credentials)
         except RuntimeError:
-            raise UserError(
+            raise PassingError(
                 f"Cannot listen on {address}. Is another program using the port, or is it not an address of this "
                 "machine? Choose another --listen."
             ) from None
@@ -196,9 +201,9 @@ class Server:
         self._open.add(session)
         self._meters.sessions = len(self._open)
         log("connected", client=client, peer=context.peer())
-        incoming = Incoming(context.read, lambda: self._limits, self._largest, self._memory)
+        incoming = Incoming(context.read, lambda: self._limits, self._largest, self._memory, client)
         reading = asyncio.create_task(self._read(session, incoming))
-        writing = asyncio.create_task(self._write(session, incoming, context))
+        writing = asyncio.create_task(self._write(session, context))
         ending = asyncio.create_task(session.ended.wait())
         try:
             await asyncio.wait((reading, writing, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -225,6 +230,8 @@ class Server:
         said = dict(context.invocation_metadata() or ()).get("authorization", "")
         kind, _, token = str(said).partition(" ")
         self._access.refresh()  # a token that was made a moment ago counts
+        if self._access.blind:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server cannot read who may talk to it")
         roster = self._access.roster
         client = roster.client_of(token) if kind == "Bearer" else None
         if client is None or not self._shows_certificate_of(client, context):
@@ -260,34 +267,51 @@ class Server:
 
     async def _read(self, session: GrpcSession, incoming: Incoming) -> None:
         while True:
+            charge = None
             try:
                 whole = await incoming.message()
                 if whole is None:
                     return
-                head, body = whole
-                kind = head.WhichOneof("kind")
-                if kind not in ("hello", "ready", "push", "pull", "leave", "branch"):
-                    raise WireError(f"a client sent a message of kind {kind}")
-                if not head.request or head.request in session.waiting:
-                    raise WireError(f"a client sent a {kind} without a number of its own")
+                head, body, charge = whole
+                kind = _checked_kind(session, head)
             except (WireError, BusyError) as error:
+                if charge is not None:
+                    charge.release()
                 if isinstance(error, BusyError):
-                    session.send(messages.refusal("the server has no memory left for this at the moment", again=True))
-                    session.end()
-                    self._wake()
+                    self._has_no_memory(session)
                 else:  # the host refuses it, and ends the session
                     self.host.submit(Request(session, "wire", Head(), bytearray(), str(error)))
                 await asyncio.Event().wait()  # the writer ends the session when that is out
                 return
             self._meters.bytes_in += len(body)
-            session.waiting[head.request] = self._loop.time(), size_of(head, body)
-            pause = self._paces[session.client].pause(self._loop.time(), self._limits.requests_per_second)
-            if pause:
-                await asyncio.sleep(pause)
-            await session.room.acquire()
-            self.host.submit(Request(session, kind, head, body))
+            session.greeted = True
+            session.waiting[head.request] = self._loop.time()
+            try:
+                pause = self._paces[session.client].pause(self._loop.time(), self._limits.requests_per_second)
+                if pause:
+                    await asyncio.sleep(pause)
+                await session.room.acquire()
+            except asyncio.CancelledError:
+                charge.release()
+                raise
+            self.host.submit(Request(session, kind, head, body, release=charge.release))
 
-    async def _write(self, session: GrpcSession, incoming: Incoming, context: Context) -> None:
+    def _has_no_memory(self, session: GrpcSession) -> None:
+        self._meters.refusals["memory"] += 1
+        most, held = self._memory.largest() or (None, 0)
+        log(
+            "no memory",
+            level=logging.WARNING,
+            client=session.client,
+            taken=self._memory.taken,
+            most_held_by=most,
+            bytes=held,
+        )
+        session.send(messages.refusal("the server has no memory left for this at the moment", again=True))
+        session.end()
+        self._wake()
+
+    async def _write(self, session: GrpcSession, context: Context) -> None:
         while True:
             await session.news.wait()
             session.news.clear()
@@ -302,13 +326,8 @@ class Server:
                         await context.write(frame)
                 self._meters.bytes_out += head.size
                 if answers:
-                    self._answered(session, incoming, answers)
-
-    def _answered(self, session: GrpcSession, incoming: Incoming, request: int) -> None:
-        came, size = session.waiting.pop(request)
-        incoming.answered(size)
-        self._meters.answered(self._loop.time() - came)
-        session.room.release()
+                    self._meters.answered(self._loop.time() - session.waiting.pop(answers))
+                    session.room.release()
 
     def _flush(self) -> None:
         if self._touched:
@@ -324,13 +343,14 @@ class Server:
     # Enrolment.
 
     async def _enrol(self, _: Any, context: Context) -> Enrolled:
-        if self._enrolling >= ENROLMENTS:
+        peer = context.peer().rpartition(":")[0]
+        if self._enrolling.total() >= ENROLMENTS or self._enrolling[peer] >= ENROLMENTS_OF_PEER:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrol at the moment: try again")
-        self._enrolling += 1
+        self._enrolling[peer] += 1
         try:
             return await self._enrolled(context)
         finally:
-            self._enrolling -= 1
+            self._enrolling -= Counter([peer])
 
     async def _enrolled(self, context: Context) -> Enrolled:
         names = _common_names(context) if self._mutual else None
@@ -340,7 +360,7 @@ class Server:
             known = self._access.roster.enrolee_of(said.code, said.token_sha256)
             if known is None:  # whoever guesses keeps nobody waiting, and costs no disk
                 raise UserError(UNKNOWN_CODE)
-            await asyncio.sleep(self._paces[known].pause(self._loop.time(), ENROLMENTS_PER_SECOND))
+            await asyncio.sleep(self._enrolment_paces[known].pause(self._loop.time(), ENROLMENTS_PER_SECOND))
             client, expires = await asyncio.to_thread(
                 enrol, self._access.directory, said.code, said.token_sha256, names
             )
@@ -355,13 +375,25 @@ class Server:
 
     async def _enrolment(self, context: Context) -> Enrolment:
         try:
-            async with asyncio.timeout(self._limits.hello_seconds):
+            async with asyncio.timeout(min(self._limits.hello_seconds, ENROL_SECONDS)):
                 said = await context.read()
         except (TimeoutError, DecodeError):
             said = grpc.aio.EOF
         if said is grpc.aio.EOF:
             raise UserError("An enrolment has to say its code at once.")
         return cast("Enrolment", said)
+
+
+def _checked_kind(session: GrpcSession, head: Head) -> RequestKind:
+    """What the client wants."""
+    kind = head.WhichOneof("kind")
+    if kind not in get_args(RequestKind):
+        raise WireError(f"a client sent a message of kind {kind}")
+    if kind != "hello" and not session.greeted:
+        raise WireError(f"a session has to begin with hello, and this one did with {kind}")
+    if not head.request or head.request in session.waiting:
+        raise WireError(f"a client sent a {kind} without a number of its own")
+    return cast("RequestKind", kind)
 
 
 def _most_connections() -> int:

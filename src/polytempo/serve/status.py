@@ -5,13 +5,14 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
+from polytempo.serve.access import Access
 from polytempo.serve.journal import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.meters import Meters
@@ -46,7 +47,8 @@ class StatusFile:
         connected: Collection[int],
         journal: Journal,
         meters: Meters,
-        roster: Roster,
+        access: Access,
+        refusals: Mapping[int, int],
         stopping: bool = False,
     ) -> None:
         seconds = time.monotonic()
@@ -62,7 +64,8 @@ class StatusFile:
                 "updates": service.updates,
                 "updates_per_second": self._rate(seconds, service.updates),
                 "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
-                "clients": _clients(service, now, connected, roster),
+                "clients": _clients(service, now, connected, access.roster, refusals),
+                "access_problem": access.problem,
                 **_clusters(service.strategy),
                 "timers": len(service.timers),
                 **meters.said(),
@@ -97,8 +100,10 @@ def read_status(directory: Path) -> dict[str, Any]:
     return said | {"running": fresh and not said["stopped"] and _alive(said["process"])}
 
 
-def _clients(service: Service, now: float, connected: Collection[int], roster: Roster) -> list[dict[str, Any]]:
-    """Those who have taken part, and those in quarantine."""
+def _clients(
+    service: Service, now: float, connected: Collection[int], roster: Roster, refusals: Mapping[int, int]
+) -> list[dict[str, Any]]:
+    """Those who have taken part, those who may, and those in quarantine."""
     due = {client: flight.order.due.row() for client, flight in service.flights.items() if flight.order.due}
     return [
         {
@@ -113,12 +118,13 @@ def _clients(service: Service, now: float, connected: Collection[int], roster: R
             "accuracy": member.accuracy,
             "loss": member.loss,
             "idle_share": member.idle_share(now),
+            "refused": refusals.get(client, 0),
             "cluster": service.strategy.cluster_of(client),
             **_access_row(roster, client),
             **mixture_row(service.strategy, client),
             **due.get(client, {}),
         }
-        for client in sorted({*service.members, *roster.quarantined})
+        for client in sorted({*service.members, *roster.clients, *roster.quarantined})
         for member in [service.members.get(client, NOBODY)]
     ]
 

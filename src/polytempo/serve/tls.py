@@ -24,6 +24,7 @@ class ServerCertificate:
     def __init__(self, directory: Path, mutual: bool = False) -> None:
         self._directory, self._mutual = directory, mutual
         self._stamp = self._look()
+        self._problem = ""
         self.expires = 0.0
         """When the certificate ends, in seconds since 1970."""
         self._first = self._read()
@@ -47,13 +48,15 @@ class ServerCertificate:
         stamp = self._look()
         if stamp == self._stamp:
             return
-        self._stamp = stamp
         try:
             self._fresh.append(self._read())
             self._load_web()
+            self._stamp, self._problem = stamp, ""
             log("certificate read")
-        except (UserError, ssl.SSLError, OSError) as error:
-            log("certificate not taken", level=logging.ERROR, reason=str(error))
+        except (UserError, ssl.SSLError, OSError) as error:  # it is tried again: half of a pair may be there
+            if str(error) != self._problem:
+                log("certificate not taken", level=logging.ERROR, reason=str(error))
+            self._problem = str(error)
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
         """Called by gRPC, on threads of its own, at every handshake. Each new certificate is handed over once: gRPC
@@ -72,11 +75,11 @@ class ServerCertificate:
         pem, key_pem = read_pem(directory / "server.pem"), read_pem(directory / "server.key")
         advice = f"Run `polytempo certs {directory}` again with the server's --host names."
         show = checked_pair(directory / "server.pem", pem, directory / "server.key", key_pem, advice)
-        self.expires = certificates(directory / "server.pem", pem)[0].not_valid_after_utc.timestamp()
         roots = None
         if self._mutual:
             roots = read_pem(directory / "ca.pem")
             certificates(directory / "ca.pem", roots)
+        self.expires = certificates(directory / "server.pem", pem)[0].not_valid_after_utc.timestamp()
         return grpc.ssl_server_certificate_configuration([show], root_certificates=roots)
 
     def _look(self) -> tuple[int, ...]:

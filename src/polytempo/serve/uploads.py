@@ -34,6 +34,8 @@ class Uploads:
         self._feedback = ErrorFeedback(parse_encoding(wish)) if wish else None
         self._encodes = False
         self._complained = False
+        self._made: tuple[int, Upload] | None = None
+        """The task, and what was made of its result, of which nobody knows yet whether the server has it."""
 
     def agree(self, encoding: str) -> None:
         """What the server wants: the wish, or float32."""
@@ -44,20 +46,32 @@ class Uploads:
             log("not compressed", level=logging.WARNING, reason=reason)
 
     def make(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> Upload:
-        """The result of a task. The same again until it was sent: a repeat has the same bytes."""
+        """The result of a task. Until the server has said yes or no to it, it is the same: it may have it."""
+        if self._made is not None and self._made[0] == task.number:
+            return self._made[1]
+        upload = self._encoded(task, tensors, chosen, schema)
+        self._made = task.number, upload
+        return upload
+
+    def _encoded(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> Upload:
         named = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
         if self._feedback is None or not self._encodes:
             return Upload("", named)
         start = start_of(task, chosen, schema)
         trained = trained_by(task, schema)
-        difference = _end(named, start, trained, schema) - start
+        difference = end_of(named, start, trained, schema) - start
         arrays, left = self._feedback.encode(difference, trained)
         return Upload(self.wish, arrays, left)
 
-    def sent(self, upload: Upload) -> None:
+    def taken(self, upload: Upload) -> None:
         """The server has it."""
+        self._made = None
         if self._feedback is not None and upload.left is not None:
-            self._feedback.sent(upload.left)
+            self._feedback.taken(upload.left)
+
+    def refused(self) -> None:
+        """The server does not want it."""
+        self._made = None
 
 
 def start_of(task: Task, chosen: int | None, schema: Schema) -> Tensor:
@@ -76,7 +90,7 @@ def trained_by(task: Task, schema: Schema) -> Tensor | None:
     return schema.trained(schema.flatten(masks).bool() if masks else None, task.ordered.trainable)
 
 
-def _end(tensors: Arrays, start: Tensor, trained: Tensor | None, schema: Schema) -> Tensor:
+def end_of(tensors: Arrays, start: Tensor, trained: Tensor | None, schema: Schema) -> Tensor:
     """The result as one vector. Tensors that the task does not train may be left out."""
     for name in tensors:
         if name not in schema.names:

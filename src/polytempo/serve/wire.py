@@ -23,6 +23,7 @@ SESSION = f"/{SERVICE}/Session"
 ENROL = f"/{SERVICE}/Enrol"
 FRAME_BYTES = 1 << 20
 LARGEST_HEAD = 1 << 20
+NO_LIMIT = 1 << 62
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", FRAME_BYTES + LARGEST_HEAD + 1024),
     ("grpc.keepalive_time_ms", 20_000),
@@ -144,18 +145,16 @@ def frames(head: Head, body: Sequence[Buffer] = ()) -> Iterator[Frame]:
 
 
 class Assembler:
-    """Puts frames together again. No message may be larger than ``limit``, and one takes no more memory than has come
-    of it."""
+    """Puts frames together again. A message takes no more memory than has come of it."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._head: Head | None = None
         self._body = bytearray()
 
-    def add(self, frame: Frame) -> tuple[Head, bytearray] | None:
-        """A whole message, when this frame was its last."""
+    def add(self, frame: Frame, limit: int = NO_LIMIT) -> tuple[Head, bytearray] | None:
+        """A whole message, when this frame was its last. None may be larger than ``limit``."""
         if self._head is None:
-            self._begin(frame)
+            self._begin(frame, limit)
         elif frame.HasField("head"):
             missing = self._head.size - len(self._body)
             raise WireError(f"a message began before {missing} bytes of the last one had come")
@@ -172,11 +171,11 @@ class Assembler:
         self._head, self._body = None, bytearray()
         return whole
 
-    def _begin(self, frame: Frame) -> None:
+    def _begin(self, frame: Frame, limit: int) -> None:
         if not frame.HasField("head") or frame.head.WhichOneof("kind") is None:
             raise WireError("a message does not begin with a head of a known kind: is its sender a newer version?")
         if frame.head.ByteSize() > LARGEST_HEAD:
             raise WireError(f"a head has {frame.head.ByteSize()} bytes; expected at most {LARGEST_HEAD}")
-        if frame.head.size > self._limit:
-            raise WireError(f"a message has {frame.head.size} bytes; expected at most {self._limit}")
+        if frame.head.size > limit:
+            raise WireError(f"a message has {frame.head.size} bytes; expected at most {limit}")
         self._head = frame.head

@@ -14,7 +14,7 @@ from polytempo.core.encodings import parse_encodings
 from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file, unknown
 from polytempo.core.validation import refusal
-from polytempo.learn.asking import parse_asking
+from polytempo.learn.asking import check_private, parse_asking
 from polytempo.learn.privacy import parse_privacy
 from polytempo.sim.uploads import parse_attack
 from polytempo.strategies.method import Method
@@ -73,12 +73,11 @@ class Experiment(Method):
 
     def check(self) -> None:
         super().check()
-        if self.ask is not None:
-            parse_asking(self.ask)
+        asking = None if self.ask is None else parse_asking(self.ask)
         if self.attack is not None:
             parse_attack(self.attack)
-        if self.privacy is not None:
-            parse_privacy(self.privacy)
+        if self.privacy is not None and parse_privacy(self.privacy).noise:
+            check_private(asking)
         parse_encodings(self.upload, self.download)
         file = proxy_file(self.proxies or "")
         if file is not None and not file.is_file():

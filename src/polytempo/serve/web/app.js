@@ -7,7 +7,7 @@ import { forgetFigures, showFigures } from "./figures.js";
 import * as notes from "./notes.js";
 import { brief, clock, duration, isNumber } from "./words.js";
 
-const EVERY = 2000, PATIENCE = 8000, OLD = 6; // ms, ms, s
+const EVERY = 2000, PATIENCE = 15000, OLD = 6; // ms, ms (a wrong token is answered late), s
 const TOKEN = "polytempo-token";
 
 const session = { token: sessionStorage.getItem(TOKEN), said: null, at: null, lostSince: null, timer: 0 };
@@ -79,6 +79,10 @@ function tell(age) {
     const words = `The server answers, but its host has said nothing for ${duration(age)}. Its log says more.`;
     return state("Old", "warn", words);
   }
+  if (session.said.access_problem) {
+    const words = `The server cannot read who may talk to it, and lets nobody new in. ${session.said.access_problem}`;
+    return state("Locked", "bad", words);
+  }
   if (session.said.draining) return state("Draining", "warn", "The server finishes what it has, and then it stops.");
   return state("Live", "good", "");
 }
@@ -111,7 +115,7 @@ function state(word, kind, notice) {
   say(line, notice);
   line.className = `notice ${kind}`;
   show(line, Boolean(notice));
-  find("board").classList.toggle("stale", word !== "Live" && word !== "Draining");
+  find("board").classList.toggle("stale", !["Live", "Draining", "Locked"].includes(word));
   document.title = word === "Live" ? "Polytempo" : `${word} · Polytempo`;
 }
 

@@ -18,6 +18,7 @@ const COLUMNS = [
   { name: "Updated", figure: true, say: (row, at) => ago(since(row, at)), sort: (row) => -row.last_update },
   { name: "Accuracy", figure: true, say: (row) => percent(row.accuracy), sort: (row) => row.accuracy },
   { name: "Cluster", figure: true, say: cluster, sort: cluster, tone: (row) => `cluster ${tone(row.cluster)}` },
+  { name: "Refused", figure: true, say: (row) => count(row.refused), sort: (row) => row.refused, tone: refusedTone },
   { name: "Idle", figure: true, say: (row) => percent(row.idle_share), sort: (row) => row.idle_share },
   { name: "Token ends", figure: true, say: (row, at) => end(row, at), sort: (row) => row.expires, tone: ending },
   { name: "Note", say: note, sort: note, tone: (row) => (row.quarantined ? "bad" : "") },
@@ -47,6 +48,10 @@ function connected(row) {
 
 function ending(row, at) {
   return isNumber(row.expires) && row.expires - at.now < SOON ? "warn" : "";
+}
+
+function refusedTone(row) {
+  return row.refused ? "warn" : "";
 }
 
 function cluster(row) {
