@@ -59,6 +59,7 @@ def a_status(clients: int | list[dict[str, Any]] = 3, **changed: Any) -> dict[st
         "sessions": len(rows),
         "incoming_bytes": 1024,
         "access_problem": None,
+        "journal_failing": False,
         "certificate_expires": 1_800_000_000.0,
         "bytes": {"in": 1_000_000, "out": 2_000_000},
         "requests": {"bounds": [0.01, 0.1], "counts": [90, 9, 1], "seconds": 1.5, "p50": 0.004, "p99": 0.012},
@@ -70,11 +71,11 @@ def a_status(clients: int | list[dict[str, Any]] = 3, **changed: Any) -> dict[st
 
 
 class Door:
-    """An ``Admin`` on loopback, on a loop of its own. ``said`` and ``alive`` may be changed at any time; ``acted`` is
+    """An ``Admin`` on loopback, on a loop of its own. ``said`` and ``well`` may be changed at any time; ``acted`` is
     what operators have done."""
 
     def __init__(self, said: dict[str, Any], context: ssl.SSLContext | None, lifetime: float) -> None:
-        self.said, self.alive = said, True
+        self.said, self.well = said, True
         self.acted: list[tuple[Any, ...]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -86,7 +87,7 @@ class Door:
     def open(self) -> None:
         async def start() -> tuple[Admin, int]:
             actions = Actions(self._revoke, self._release, self._make_code, lambda: self.acted.append(("reload",)))
-            admin = Admin(lambda: self.said, TOKENS.get, actions, lambda: self.alive, self._lifetime)
+            admin = Admin(lambda: self.said, TOKENS.get, actions, lambda: self.well, self._lifetime)
             return admin, await admin.start(f"127.0.0.1:{self.port}", self._context)
 
         self.admin, self.port = self.call(start())
@@ -110,8 +111,8 @@ class Door:
     def _release(self, client: int) -> None:
         self.acted.append(("release", client))
 
-    def _make_code(self, client: int, hours: float) -> str:
-        self.acted.append(("code", client, hours))
+    def _make_code(self, client: int, hours: float, days: float | None) -> str:
+        self.acted.append(("code", client, hours, days))
         return "a-one-time-code"
 
     def ask(

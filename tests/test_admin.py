@@ -76,7 +76,7 @@ def test_the_empty_page_and_health_need_no_token_and_hold_no_data(path):
 
 def test_health_follows_the_host():
     with door() as opened:
-        opened.alive = False
+        opened.well = False
         assert opened.ask("/healthz", None)[0] == 503
 
 
@@ -244,7 +244,7 @@ def test_admins_revoke_release_make_codes_and_reload(logged):
         assert opened.ask("/api/clients/4/release", method="POST")[0] == 200
         code = json.loads(opened.ask("/api/codes", method="POST", body={"client": 5, "hours": 2})[2])
         assert opened.ask("/api/reload", method="POST")[0] == 200
-        assert opened.acted == [("revoke", 3), ("release", 4), ("code", 5, 2.0), ("reload",)]
+        assert opened.acted == [("revoke", 3), ("release", 4), ("code", 5, 2.0, None), ("reload",)]
     assert code["code"] == "a-one-time-code"
     acts = [json.loads(line) for line in logged.getvalue().splitlines()]
     assert [act["action"] for act in acts if act["event"] == "operator acted"] == [
@@ -271,6 +271,8 @@ def test_what_cannot_be_done_is_said_in_plain_words():
         b'{"client": "3"}',
         b'{"client": true}',
         b'{"client": 3, "hours": "x"}',
+        b'{"client": 3, "days": "x"}',
+        b'{"client": 3, "valid": 3}',
         b'{"client": 3, "hours": 1%s}' % (b"0" * 400),
         b"[" * 3000,
     ],
@@ -280,7 +282,7 @@ def test_a_malformed_wish_for_a_code_is_refused_with_an_example(body):
         status, _, answer = opened.ask("/api/codes", method="POST", body=body)
         assert opened.acted == []
     assert status == 400
-    assert '{"client": 3, "hours": 24}' in json.loads(answer)["error"]
+    assert '{"client": 3, "hours": 24, "days": 90}' in json.loads(answer)["error"]
 
 
 @pytest.mark.parametrize("client", ["x", "-1", "1" * 10, "1.5", "%00"])

@@ -1,7 +1,9 @@
 """A service is copied while it runs, and goes on elsewhere from the copy."""
 
 import json
+import os
 import shutil
+import sqlite3
 import threading
 from contextlib import contextmanager
 
@@ -9,13 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from polytempo.cli.main import app
-from polytempo.core.errors import UserError
+from polytempo.core.errors import PassingError, UserError
 from polytempo.serve import backup as backups
 from polytempo.serve import journal as journals
+from polytempo.serve.access import enrol, make_code, make_tokens
 from polytempo.serve.backup import RENUMBERED_BY, Manifest, back_up, restore
 from polytempo.serve.database import DATABASE
 from polytempo.serve.journal import Journal
 from polytempo.serve.replay import replay
+from polytempo.serve.roster import ACCESS, Roster
 from serving import hosted, nudge, running, some_events
 
 
@@ -214,7 +218,7 @@ def test_directories_that_hold_something_are_refused(stopped, tmp_path):
 
 
 def test_what_the_directory_has_already_is_not_taken_from_the_backup(stopped, tmp_path):
-    (stopped / "access.json").write_text("old")
+    make_tokens(stopped, 1)
     (stopped / "service.toml").write_text("# old")
     back_up(stopped, tmp_path / "copy")
     elsewhere = tmp_path / "elsewhere"
@@ -223,6 +227,49 @@ def test_what_the_directory_has_already_is_not_taken_from_the_backup(stopped, tm
     assert restore(tmp_path / "copy", elsewhere).kept == ["access.json"]
     assert (elsewhere / "access.json").read_text() == "new"
     assert (elsewhere / "service.toml").read_text() == "# old"
+
+
+def test_one_time_codes_do_not_come_back_with_a_backup(stopped, tmp_path):
+    make_tokens(stopped, 2)
+    code = make_code(stopped, 7)
+    back_up(stopped, tmp_path / "copy")
+    restore(tmp_path / "copy", tmp_path / "elsewhere")
+    roster = Roster.read(tmp_path / "elsewhere" / ACCESS)
+    assert sorted(roster.clients) == [0, 1]
+    with pytest.raises(UserError, match="This code is not known"):
+        enrol(tmp_path / "elsewhere", code, "0" * 64)
+
+
+def test_a_backup_with_a_damaged_list_of_who_may_talk_is_not_restored(stopped, tmp_path):
+    (stopped / ACCESS).write_text("{")
+    back_up(stopped, tmp_path / "copy")
+    with pytest.raises(UserError, match="is damaged"):
+        restore(tmp_path / "copy", tmp_path / "elsewhere")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_disk_that_is_full_while_the_database_is_copied_is_not_called_a_damaged_journal(
+    stopped, tmp_path, monkeypatch
+):
+    class FullDisk(sqlite3.Connection):
+        def backup(self, *_, **__):
+            raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(backups, "connect", lambda source: sqlite3.connect(source / DATABASE, factory=FullDisk))
+    with pytest.raises(PassingError, match=r"Cannot write the backup to .*disk I/O error\. Make room"):
+        back_up(stopped, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can restore for others")
+def test_what_root_restores_into_somebodys_directory_is_theirs(stopped, tmp_path):
+    make_tokens(stopped, 1)
+    back_up(stopped, tmp_path / "copy")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    os.chown(elsewhere, 12345, 12345)
+    restore(tmp_path / "copy", elsewhere)
+    assert {path.stat().st_uid for path in elsewhere.rglob("*")} == {12345}
 
 
 def test_the_commands_tell_the_event_and_the_digest(stopped, tmp_path):

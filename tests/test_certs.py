@@ -96,8 +96,34 @@ def test_names_and_addresses_are_in_the_certificate_each_as_its_kind_and_once(tm
     names = server_certificate(tmp_path).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["server.example.org", "localhost", "fl_server"]
     assert names.get_values_for_type(x509.IPAddress) == [
-        ipaddress.ip_address(address) for address in ("192.168.1.5", "fd00::5", "127.0.0.1")
+        ipaddress.ip_address(address) for address in ("192.168.1.5", "fd00::5", "127.0.0.1", "::1")
     ]
+
+
+def test_a_certificate_that_is_renewed_without_names_keeps_those_it_had(tmp_path):
+    make_certs(tmp_path, ["server.example.org", "192.168.1.5"])
+    before = server_certificate(tmp_path)
+    assert make_certs(tmp_path, []) == ["server.example.org", "192.168.1.5", "localhost", "127.0.0.1", "::1"]
+    after = server_certificate(tmp_path)
+    assert after.serial_number != before.serial_number
+    kind = x509.SubjectAlternativeName
+    assert after.extensions.get_extension_for_class(kind) == before.extensions.get_extension_for_class(kind)
+    (tmp_path / "server.pem").write_text("garbled")
+    with pytest.raises(UserError, match="holds no certificate"):
+        make_certs(tmp_path, [])
+
+
+@pytest.mark.parametrize("new_first", [True, False])
+def test_while_a_ca_takes_the_place_of_another_ca_pem_may_hold_both(tmp_path, new_first):
+    old, new = tmp_path / "old", tmp_path / "new"
+    make_certs(old, ["server.example.org"])
+    make_certs(new, [])
+    pems = [(new / "ca.pem").read_bytes(), (old / "ca.pem").read_bytes()]
+    (old / "ca.pem").write_bytes(b"".join(pems if new_first else reversed(pems)))
+    (old / "ca.key").write_bytes((new / "ca.key").read_bytes())
+    make_certs(old, [])
+    ca = x509.load_pem_x509_certificate((new / "ca.pem").read_bytes())
+    server_certificate(old).verify_directly_issued_by(ca)
 
 
 def server_certificate(directory):

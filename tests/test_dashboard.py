@@ -131,10 +131,45 @@ def test_a_code_is_made_for_a_client_that_is_not_there_yet(browser, opened):
     browser.type("#code-client", "17")
     browser.press("Enter")
     browser.until("document.querySelector('dialog .code')?.textContent === 'a-one-time-code'")
-    assert opened.acted == [("code", 17, 24.0)]
+    assert opened.acted == [("code", 17, 24.0, None)]
     browser.click("#dialog .primary")
     browser.click("#sign-out")
     assert "a-one-time-code" not in browser.evaluate("document.documentElement.outerHTML")
+
+
+def test_a_code_may_say_how_long_its_token_lasts(browser, opened):
+    sign_in(browser)
+    browser.click("#new-code")
+    browser.type("#code-client", "17")
+    browser.type("#code-days", "90")
+    browser.press("Enter")
+    browser.until("document.querySelector('dialog .code')?.textContent === 'a-one-time-code'")
+    assert opened.acted == [("code", 17, 24.0, 90.0)]
+
+
+@pytest.mark.parametrize(
+    ("said", "word", "notice"),
+    [
+        ({"journal_failing": True}, "Not writing", "Is its disk full?"),
+        ({"access_problem": "access.json is damaged."}, "Locked", "lets nobody new in. access.json is damaged."),
+    ],
+)
+def test_what_is_wrong_with_the_server_stands_above_everything(browser, opened, said, word, notice):
+    sign_in(browser)
+    say(browser, opened, **said)
+    assert browser.text("#state") == word
+    assert notice in browser.text("#notice")
+    say(browser, opened, journal_failing=False, access_problem=None)
+    assert browser.text("#state") == "Live"
+
+
+def test_what_was_refused_of_a_client_stands_in_its_line(browser, opened):
+    opened.said = a_status([a_client(0), a_client(1, refused=12)])
+    sign_in(browser)
+    assert browser.evaluate("[...document.querySelectorAll('td[data-label=Refused]')].map((c) => c.textContent)") == [
+        "0",
+        "12",
+    ]
 
 
 def test_viewers_see_no_buttons_that_act(browser, opened):

@@ -13,7 +13,9 @@ import torch
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Train
 from polytempo.core.state import digest
+from polytempo.serve.journal import JournalError
 from polytempo.serve.requests import Request
+from polytempo.serve.service import MOST_SENDS
 from polytempo.serve.wire import entries_of, make_body
 from polytempo.serve.wire_pb2 import Head, Hello, Pull, Push, Ready
 from polytempo.strategies import Strategy
@@ -219,6 +221,36 @@ def test_a_client_that_returns_is_sent_what_it_missed_and_nothing_twice(tmp_path
         assert served.push(0).WhichOneof("kind") == "task"
 
 
+def test_a_client_that_never_answers_keeps_only_the_last_models_that_it_was_sent(tmp_path: Path) -> None:
+    with hosted(tmp_path, "serving:Refresher") as served:
+        begun(served, 2)
+        for _ in range(MOST_SENDS + 5):
+            served.push(1)
+        sends = served.host.service.flights[0].sends
+        assert len(sends) == MOST_SENDS
+        assert refused(served.push(0, base=served.task(0) + 1), "started from model")
+        assert served.push(0, base=sends[-1][0]).WhichOneof("kind") == "task"
+
+
+def test_a_journal_that_cannot_be_written_is_told_and_no_more_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Any) -> None:
+        raise JournalError("The journal cannot be written: No space left on device.")
+
+    with hosted(tmp_path) as served:
+        begun(served, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(served.host.journal, "append", full)
+            assert served.push(0).refusal.again
+            served.host._say(stopping=True)
+            assert served.host.said()["journal_failing"]
+            assert not served.host.well()
+        assert served.push(0).WhichOneof("kind") == "task"
+        served.host._say(stopping=True)
+        assert not served.host.said()["journal_failing"]
+
+
 def test_a_client_that_was_told_to_report_while_it_was_away_is_told_when_it_returns(tmp_path: Path) -> None:
     with hosted(tmp_path, "serving:Impatient") as served:
         begun(served)
@@ -365,7 +397,7 @@ REFUSALS: dict[str, tuple[Callable[[Hosted], tuple[Head, list[Any]]], str]] = {
     "wrong base": (changed(base=99), "started from model 99"),
     "another's base": (lambda served: served.pushed(0, base=served.task(1)), "started from model"),
     "no samples": (changed(samples=0), "0 samples; expected 1 to"),
-    "too many samples": (changed(samples=2**41), "samples; expected 1 to"),
+    "too many samples": (changed(samples=10**9 + 1), "1000000001 samples; expected 1 to 1000000000"),
     "too many steps": (changed(steps=5), "5 steps; the task has 4"),
     "missing tensor": (named(bias=None), "'bias' is missing"),
     "unknown tensor": (named(extra=np.zeros(1, np.float32)), "'extra' is none of the model's"),

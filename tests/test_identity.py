@@ -274,6 +274,6 @@ def test_a_bad_new_certificate_changes_nothing_and_is_logged(
             refresh(server)
         assert [record.getMessage() for record in caplog.records] == ["certificate not taken"]
         assert shown_by(server) == before
-        make_certs(certified, [])
+        make_certs(certified, ["127.0.0.1"])
         refresh(server)
         assert shown_by(server) == written(certified) != before

@@ -1,27 +1,26 @@
 """What may change while a service runs: service.toml, read when it starts and again when it is told to."""
 
-import asyncio
-import json
 import logging
 import os
 import signal
-import threading
+import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from polytempo.core.errors import UserError
 from polytempo.serve import connection as connection_module
-from polytempo.serve.access import make_tokens
+from polytempo.serve.access import make_code, make_tokens
 from polytempo.serve.certs import make_certs
 from polytempo.serve.client import Client
 from polytempo.serve.connection import RefusedError
+from polytempo.serve.enrolment import enrol_client
 from polytempo.serve.operations import OPERATIONS, Operations, read_operations
-from polytempo.serve.running import Doors, Listening, serve
-from serving import nudge, tiny_settings, until
+from polytempo.serve.roster import utc_now
+from serving import nudge, until
 from test_end_to_end import Processes
+from whole_service import LOG, Service, whole
 
 
 @pytest.fixture(autouse=True)
@@ -83,57 +82,11 @@ def test_what_is_wrong_is_refused_with_its_key(tmp_path: Path, text: str, named:
 # A service that runs.
 
 
-class Service:
-    """``serve`` in a thread, in plaintext; its log goes to ``service.log`` unless the test says otherwise."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self._thread.start()
-        assert self._ready.wait(30)
-
-    async def _serve(self) -> None:
-        self._loop, self._stop, self._again = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        settings, doors = tiny_settings(self.directory), Doors("127.0.0.1:0", insecure=True)
-        await serve(self.directory, settings, doors, self._stop, self._again, on_listening=self._listening)
-
-    def _listening(self, at: Listening) -> None:
-        self.address = at.address
-        self._ready.set()
-
-    def logged(self, event: str, log: str = "service.log") -> list[dict[str, Any]]:
-        rows = [json.loads(line) for line in (self.directory / log).read_text().splitlines()]
-        return [row for row in rows if row["event"] == event]
-
-    def reload(self, text: str, log: str = "service.log", event: str = "reloaded") -> None:
-        """Read this file, and wait for the word that it was, or was not, taken."""
-        before = len(self.logged(event, log)) if (self.directory / log).exists() else 0
-        (self.directory / OPERATIONS).write_text(text)
-        self.read_again()
-        until(lambda: (self.directory / log).exists() and len(self.logged(event, log)) > before)
-
-    def read_again(self) -> None:
-        self._loop.call_soon_threadsafe(self._again.set)
-
-    def client(self, number: int) -> Client:
-        return Client(self.address, self.directory / f"client-{number}.token", insecure=True)
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-
-LOG = '[log]\nfile = "service.log"\n'
-
-
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     make_tokens(tmp_path, 3)
-    (tmp_path / OPERATIONS).write_text(LOG)
-    started = Service(tmp_path)
-    yield started
-    started.stop()
+    with whole(tmp_path) as started:
+        yield started
 
 
 def test_a_new_bound_counts_for_the_next_update_of_a_session_that_goes_on(service: Service) -> None:
@@ -198,6 +151,56 @@ def test_the_log_moves_to_another_file_and_back_to_stderr(service: Service, caps
     until(lambda: heard.append(capsys.readouterr().err) or '"disconnected"' in "".join(heard))
     assert (service.directory / "service.log").read_text() == before
     assert not service.logged("connected", "other.log")
+
+
+def test_a_reload_says_what_has_changed(service: Service) -> None:
+    service.reload(f"patience = 5\n{LOG}")
+    service.reload(f"patience = 5\n[quarantine]\nrefusals = 7\n{LOG}")
+    first, second = service.logged("reloaded")
+    assert first["patience"] == 5
+    assert second["quarantine"] == {"refusals": 7, "seconds": 600.0}
+    assert "patience" not in second
+
+
+def test_starts_and_stops_are_told_by_name(tmp_path: Path) -> None:
+    make_tokens(tmp_path, 1)
+    for _ in range(2):
+        with whole(tmp_path) as service, service.client(0) as client:
+            client.wait_for_welcome(30)
+    assert [row["number"] for row in service.logged("started")] == [0, 1]
+    assert all(row["version"] and row["address"] for row in service.logged("started"))
+    assert [row["number"] for row in service.logged("stopped")] == [1, 1]
+
+
+def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path) -> None:
+    make_tokens(tmp_path, 2)
+    (tmp_path / "client-1.token").chmod(0o644)
+    with whole(tmp_path) as service:
+        (told,) = service.logged("others can read secrets")
+    assert told["files"] == ["client-1.token"]
+
+
+def test_an_enrolment_is_for_no_longer_than_the_server_allows(service: Service) -> None:
+    service.reload(f"token_days = 30\n{LOG}")
+    for number, days in enumerate((None, 5, 300)):
+        code = make_code(service.directory, number, days=days)
+        enrolee = enrol_client(service.address, code, service.directory / f"new-{number}.token", insecure=True)
+        assert enrolee.expires is not None
+        left = (enrolee.expires - utc_now()).total_seconds() / 86400
+        assert left == pytest.approx(5 if days == 5 else 30, abs=0.01)
+
+
+def test_a_supervisor_is_told_when_it_listens_and_when_it_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tokens(tmp_path, 1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with whole(tmp_path):
+            assert systemd.recv(100) == b"READY=1"
+        assert systemd.recv(100) == b"STOPPING=1"
 
 
 def test_tokens_that_are_made_while_it_runs_count(service: Service) -> None:

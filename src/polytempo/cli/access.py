@@ -32,7 +32,7 @@ def certs(
     ] = [],  # noqa: B006
     days: Annotated[int, typer.Option(help="how long the certificate is valid")] = 365,
 ) -> None:
-    """Make a development CA, if the directory has none, and a server certificate signed by it; or clients'."""
+    """Make a CA, if the directory has none, and a server certificate signed by it; or clients'."""
     if client and host:
         raise UserError("Give either --host, for the server's certificate, or --client, for clients'.")
     if client:
@@ -42,11 +42,11 @@ def certs(
         print("Next: give each client ca.pem and its own pair, over a channel you trust, and no other file.")
         return
     has_ca = (directory / "ca.pem").exists()
-    make_certs(directory, host, days)
+    names = make_certs(directory, host, days)
     if not has_ca:
         print(f"wrote {directory / 'ca.pem'} and {directory / 'ca.key'}: a new CA")
-    print(f"wrote {directory / 'server.pem'} and {directory / 'server.key'}: the server's certificate")
-    print("Next: give ca.pem to every client. ca.key stays here and goes to nobody; the server needs only server.*.")
+    print(f"wrote {directory / 'server.pem'} and {directory / 'server.key'}: the server is {', '.join(names)}")
+    print("Next: give ca.pem to every client. Keep ca.key where only you can read it; the server does not need it.")
 
 
 def tokens(

@@ -84,7 +84,7 @@ class Access:
             differences = changes(self.roster, found)
             self._take(found)
             if differences:
-                log("access changed", **differences)
+                log("access changed", level=logging.WARNING, **differences)
             return bool(differences)
 
     def _cannot_read(self, reason: str) -> None:
@@ -155,7 +155,7 @@ def make_tokens(directory: Path, clients: int, days: float | None = None) -> lis
     if clients < 1:
         raise UserError(f"Tokens for {clients} clients make no sense: give a number from 1 on.")
     expires = _in_days(days)
-    with changing(directory) as known:
+    with changing(directory, make=True) as known:
         valid = {client for client, entry in known["clients"].items() if entry.valid(time.time())}
         missing = [client for client in range(clients) if client not in valid]
         for client in missing:
@@ -168,7 +168,7 @@ def make_operator(directory: Path, name: str, role: Role, days: float | None = N
     if not re.fullmatch(NAME, name):
         raise UserError(f"{name!r} is no name for an operator: give letters, digits, hyphens, dots, underscores.")
     path, expires = _operator_token_file(directory, name), _in_days(days)
-    with changing(directory) as known:
+    with changing(directory, make=True) as known:
         known["operators"][name] = OperatorPass(token=_new_token(path), expires=expires, role=role)
     return path
 
@@ -209,11 +209,15 @@ def make_code(directory: Path, client: int, hours: float = CODE_HOURS, days: flo
 
 
 def enrol(
-    directory: Path, code: str, token_hash: str, certified: Sequence[str] | None = None
+    directory: Path,
+    code: str,
+    token_hash: str,
+    certified: Sequence[str] | None = None,
+    most_days: float | None = None,
 ) -> tuple[int, datetime | None]:
-    """Use a one-time code up: from now on the token with this hash is the client's. The client, and when the token
-    expires. The same again is answered alike; anything else is refused, also a code for another client than the names
-    in the certificate that was shown."""
+    """Use a one-time code up: from now on the token with this hash is the client's, for as long as the code says, and
+    at most ``most_days``. The client, and when the token expires. The same again is answered alike; anything else is
+    refused, also a code for another client than the names in the certificate that was shown."""
     if not re.fullmatch("[0-9a-f]{64}", token_hash):
         raise UserError("An enrolment needs the SHA-256 of a token, as 64 hexadecimal digits.")
     with changing(directory) as known:
@@ -229,7 +233,8 @@ def enrol(
         owners = {entry.token: who for name in ("operators", "clients") for who, entry in known[name].items()}
         if owners.get(token_hash, found.client) != found.client:
             raise UserError("This token is somebody else's already. Enrol with another --out, which makes a new one.")
-        entry = Pass(token=token_hash, expires=_in_days(found.days), code=used)
+        days = min((limit for limit in (found.days, most_days) if limit is not None), default=None)
+        entry = Pass(token=token_hash, expires=_in_days(days), code=used)
         known["clients"][found.client] = entry
         return found.client, entry.expires
 

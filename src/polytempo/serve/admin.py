@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, cast
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import CODE_HOURS
@@ -59,24 +60,25 @@ class Actions:
 
     revoke: Callable[[int], None]
     release: Callable[[int], None]
-    make_code: Callable[[int, float], str]
-    """For a client, valid for so many hours."""
+    make_code: Callable[[int, float, float | None], str]
+    """For a client, valid for so many hours; the token is for so many days, or for ever."""
     reload: Callable[[], None]
 
 
 class Admin:
-    """An HTTP server for operators. ``said`` is the service's last status, ``alive`` whether its host lives."""
+    """An HTTP server for operators. ``said`` is the service's last status, ``well`` whether its host lives and can
+    write its journal."""
 
     def __init__(
         self,
         said: Callable[[], Mapping[str, Any]],
         operator_of: Callable[[str], Operator | None],
         actions: Actions,
-        alive: Callable[[], bool],
+        well: Callable[[], bool],
         lifetime: float = LIFETIME,
     ) -> None:
         self.gate = Gate(operator_of)
-        self._said, self._actions, self._alive = said, actions, alive
+        self._said, self._actions, self._well = said, actions, well
         self._answers: Counter[str] = Counter()
         self._page = {"/" if path.name == "index.html" else f"/{path.name}": path for path in _page_files()}
         self._public = frozenset(self._page) | {"/healthz"}
@@ -106,7 +108,7 @@ class Admin:
         app.on_response_prepare.append(self._finish)
         for path in self._page:
             app.router.add_get(path, self._page_file, allow_head=False)
-        app.router.add_get("/healthz", self._health, allow_head=False)
+        app.router.add_get("/healthz", self._health)
         app.router.add_get("/metrics", self._metrics, allow_head=False)
         app.router.add_get("/api/status", self._status, allow_head=False)
         app.router.add_post(r"/api/clients/{client:\d{1,9}}/revoke", self._revoke)
@@ -138,6 +140,8 @@ class Admin:
             if operator is None:
                 return _error(401, "No operator has this token.", {"WWW-Authenticate": "Bearer"})
             if request.method != "GET" and operator.role != "admin":
+                told = {"operator": operator.name, "peer": request.remote or "", "path": request.path}
+                log("operator may not", level=logging.WARNING, **cast("dict[str, Any]", told))
                 return _error(403, "Viewers may look, and only admins may act.")
             request[OPERATOR] = operator
         return await handler(request)
@@ -154,7 +158,7 @@ class Admin:
         return web.Response(body=path.read_bytes(), content_type=TYPES[path.suffix], charset="utf-8")
 
     async def _health(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n") if self._alive() else web.Response(text="stopped\n", status=503)
+        return web.Response(text="ok\n") if self._well() else web.Response(text="not well\n", status=503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         door = {**self._answers, "turned away": self._door.turned_away}
@@ -176,18 +180,18 @@ class Admin:
     async def _act(self, request: web.Request, what: str, act: Callable[[int], None]) -> web.Response:
         client = int(request.match_info["client"])
         await asyncio.to_thread(act, client)
-        log("operator acted", action=what, client=client, **_who(request))
+        _log_act(request, what, client=client)
         return _json({"done": what, "client": client})
 
     async def _make_code(self, request: web.Request) -> web.Response:
-        client, hours = _asked_code(await request.read())
-        code = await asyncio.to_thread(self._actions.make_code, client, hours)
-        log("operator acted", action="code", client=client, hours=hours, **_who(request))
-        return _json({"done": "code", "client": client, "hours": hours, "code": code})
+        client, hours, days = _asked_code(await request.read())
+        code = await asyncio.to_thread(self._actions.make_code, client, hours, days)
+        _log_act(request, "code", client=client, hours=hours, days=days)
+        return _json({"done": "code", "client": client, "hours": hours, "days": days, "code": code})
 
     async def _reload(self, request: web.Request) -> web.Response:
         self._actions.reload()
-        log("operator acted", action="reload", **_who(request))
+        _log_act(request, "reload")
         return _json({"done": "reload"})
 
 
@@ -195,17 +199,25 @@ def _page_files() -> list[Path]:
     return [path for path in Path(str(files("polytempo.serve") / "web")).iterdir() if path.suffix in TYPES]
 
 
-def _asked_code(body: bytes) -> tuple[int, float]:
+def _asked_code(body: bytes) -> tuple[int, float, float | None]:
     try:
         asked = json.loads(body)
-        client, hours = asked["client"], asked.get("hours", CODE_HOURS)
-        if type(client) is not int or type(hours) not in (int, float):
+        client, hours, days = asked.pop("client"), asked.pop("hours", CODE_HOURS), asked.pop("days", None)
+        if type(client) is not int or type(hours) not in (int, float) or type(days) not in (int, float, NoneType):
             raise TypeError
-        return client, float(hours)
+        if asked:
+            raise KeyError
+        return client, float(hours), None if days is None else float(days)
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError, OverflowError):
         raise UserError(
-            'A code is asked for with {"client": 3, "hours": 24}: a client\'s number, and how long it counts.'
+            'A code is asked for with {"client": 3, "hours": 24, "days": 90}: a client\'s number, how long the code '
+            "counts, and how long the token that it becomes (without days: for ever)."
         ) from None
+
+
+def _log_act(request: web.Request, action: str, **what: Any) -> None:
+    """As a warning, so that it stands in logs that hold nothing but what matters."""
+    log("operator acted", level=logging.WARNING, action=action, **what, **_who(request))
 
 
 def _who(request: web.Request) -> dict[str, Any]:

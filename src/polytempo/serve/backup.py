@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -29,7 +29,7 @@ from polytempo.serve.journal import Journal
 from polytempo.serve.opening import INITIAL, RENUMBERED_BY, open_service, settings_of
 from polytempo.serve.operations import OPERATIONS
 from polytempo.serve.proxies import PROXIES
-from polytempo.serve.roster import ACCESS, changing
+from polytempo.serve.roster import ACCESS, Roster, changing
 from polytempo.serve.running import JOURNAL
 
 MANIFEST = "manifest.json"
@@ -48,6 +48,8 @@ class Manifest(BaseModel):
     made: datetime
     polytempo: str
     """Version that made it."""
+    settings: dict[str, Any] = {}
+    """Those that last for the life of the service: ``polytempo serve`` has to be given the same."""
     sha256: dict[str, str]
     """Of each file, by its path in the copy."""
 
@@ -80,8 +82,12 @@ def back_up(directory: Path, to: Path) -> Manifest:
             for name in BESIDE:
                 if (directory / name).exists():
                     _copy_whole(directory / name, making / name)
+            journal = Journal(making / JOURNAL)
+            settings = settings_of(journal).lasting()
+            journal.close()
             manifest = Manifest(
                 event=event,
+                settings=settings,
                 made=datetime.now(UTC),
                 polytempo=metadata.version("polytempo"),
                 sha256={name: _sha256(path) for name, path in _files(making).items()},
@@ -102,6 +108,8 @@ def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
     were ordered after the copy was made, which are void now. What the directory has already (keys, tokens, the list of
     those who may talk to the service) stays. ``lose_tail`` is that of ``open_service``."""
     manifest = _checked(backup)
+    if ACCESS in manifest.sha256:
+        Roster.read(backup / ACCESS)  # it would be noticed too late
     target, making = directory / JOURNAL, directory / f"{JOURNAL}.restoring"
     if target.exists() and any(target.iterdir()):
         raise UserError(f"{target} holds a journal already. Nothing was changed. Move it away, or choose another DIR.")

@@ -1,4 +1,4 @@
-"""Certificates for a federation without an authority of its own: a development CA, and certificates signed by it for
+"""Certificates for a federation without an authority of its own: a CA, and certificates signed by it for
 the server and, where clients show one too, for each client. Clients trust ``ca.pem`` and nothing else."""
 
 import ipaddress
@@ -18,17 +18,18 @@ from polytempo.serve.roster import client_name
 from polytempo.serve.tls import certificates, check_not_expired, private_key, read_pem
 
 CA_DAYS = 3650
-ALWAYS_NAMED = ("localhost", "127.0.0.1")
+ALWAYS_NAMED = ("localhost", "127.0.0.1", "::1")
 CLOCK_SKEW = timedelta(days=1)  # a client whose clock is slow accepts a new certificate all the same
 LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 
 
-def make_certs(directory: Path, hosts: Sequence[str], days: int = 365) -> None:
-    """Write a server certificate for ``hosts`` (DNS names and IP addresses; localhost and 127.0.0.1 are always in it)
-    that is valid for ``days``: ``server.pem`` and ``server.key``. A CA in the directory (``ca.pem``, ``ca.key``) signs
-    it; if there is none, one is made first."""
+def make_certs(directory: Path, hosts: Sequence[str], days: int = 365) -> list[str]:
+    """Write a server certificate for ``hosts`` (DNS names and IP addresses; loopback's are always in it) that is valid
+    for ``days``: ``server.pem`` and ``server.key``. Without hosts, for those of the certificate that it replaces. A CA
+    in the directory (``ca.pem``, ``ca.key``) signs it; if there is none, one is made first. Returns the names."""
     _check_days(days)
-    names = list(dict.fromkeys(_general_name(host) for host in [*hosts, *ALWAYS_NAMED]))
+    given = [_general_name(host) for host in hosts] or _names_in(directory / "server.pem")
+    names = list(dict.fromkeys([*given, *map(_general_name, ALWAYS_NAMED)]))
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         ca, ca_key = _read_ca(directory) or _make_ca(directory)
@@ -37,6 +38,7 @@ def make_certs(directory: Path, hosts: Sequence[str], days: int = 365) -> None:
         )
     except OSError as error:
         raise _unwritable(directory, error) from None
+    return [str(name.value) for name in names]
 
 
 def make_client_certificate(directory: Path, client: int, days: int = 365) -> None:
@@ -51,6 +53,17 @@ def make_client_certificate(directory: Path, client: int, days: int = 365) -> No
         _make_certificate(directory, name, name, [x509.DNSName(name)], ExtendedKeyUsageOID.CLIENT_AUTH, days, *signer)
     except OSError as error:
         raise _unwritable(directory, error) from None
+
+
+def _names_in(certificate: Path) -> list[x509.GeneralName]:
+    """Of the certificate in this file; none, if there is no file."""
+    if not certificate.exists():
+        return []
+    try:
+        (shown, *_) = certificates(certificate, read_pem(certificate))
+        return list(shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return []
 
 
 def _general_name(host: str) -> x509.GeneralName:
@@ -78,9 +91,10 @@ def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivate
     if not certificate_file.exists() or not key_file.exists():
         there, missing = ("ca.key", "ca.pem") if key_file.exists() else ("ca.pem", "ca.key")
         raise UserError(f"{directory} has {there} but no {missing}, and a CA needs both. {advice}")
-    certificate = certificates(certificate_file, read_pem(certificate_file))[0]
-    key = private_key(key_file, read_pem(key_file))
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+    known, key = certificates(certificate_file, read_pem(certificate_file)), private_key(key_file, read_pem(key_file))
+    # While one CA takes the place of another, clients trust both.
+    certificate = next((one for one in known if one.public_key() == key.public_key()), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or certificate is None:
         raise UserError(f"ca.key and ca.pem in {directory} do not belong together. {advice}")
     check_not_expired(certificate_file, certificate, advice)
     return certificate, key
@@ -88,7 +102,7 @@ def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivate
 
 def _make_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("Polytempo development CA")
+    name = _name("Polytempo CA")
     certificate = (
         _builder(name, name, key.public_key(), _now() + timedelta(days=CA_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -14,12 +14,12 @@ from polytempo.core.errors import UserError
 from polytempo.core.state import unpack
 from polytempo.core.vectors import Schema
 from polytempo.serve.events import Handed
+from polytempo.serve.operations import Operations
 from polytempo.serve.roster import LONGEST_REASON
 from polytempo.serve.service import Flight
 from polytempo.serve.wire import WireError, as_written, entries_of, floats, read_body
 from polytempo.serve.wire_pb2 import Push
 
-LARGEST_COUNT = 2**40
 LARGEST_NORM = 1e19
 """The squares of a longer vector may sum to more than a float32 holds."""
 LONGEST_NAME = 40
@@ -47,9 +47,9 @@ def largest_message(schema: Schema) -> int:
     return 4 * schema.size + 256 * (len(schema.names) + 1) + sum(map(len, schema.names)) + ANSWER_BYTES
 
 
-def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, norm_bound: float) -> Handed:
-    """What the client hands in, or Refused. ``norm_bound``: how far an update may lead, ``||w - w_start||``, as a
-    multiple of ``max(||w_start||, 1)``."""
+def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, operations: Operations) -> Handed:
+    """What the client hands in, or Refused: above all where it leads further than ``||w - w_start||`` may be, the norm
+    bound times ``max(||w_start||, 1)``."""
     chosen = push.chosen if push.HasField("chosen") else None
     offered = flight.order.candidates
     if chosen is not None and (offered is None or chosen >= len(offered.models)):
@@ -59,8 +59,8 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, norm
         raise Refused(
             f"the update says that it started from model {push.base}, which task {flight.number} did not hold"
         )
-    if not 1 <= push.samples <= LARGEST_COUNT:
-        raise Refused(f"the update says that it has {push.samples} samples; expected 1 to {LARGEST_COUNT}")
+    if not 1 <= push.samples <= operations.most_samples:
+        raise Refused(f"the update says that it has {push.samples} samples; expected 1 to {operations.most_samples}")
     most = flight.order.work.steps_for(push.samples)
     if push.steps > most:
         raise Refused(f"the update says that it did {push.steps} steps; the task has {most}")
@@ -71,7 +71,7 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, norm
     else:
         weights, found = _weights(body, start, trained, schema)
     tensors = _answer_tensors(found)
-    _check_numbers(weights, start, norm_bound)
+    _check_numbers(weights, start, operations.norm_bound)
     answers = _answers(push.answers, tensors)
     for name in _asked(flight):
         if name not in answers:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -67,13 +68,18 @@ class Client:
         self._welcome = pb.Welcome()
         self._sessions = 0
         self._changed = threading.Condition()
+        credentials = None
+        if not insecure:
+            credentials = partial(client_credentials, Path(str(ca)), _path(certificate), _path(key))
+            credentials()  # files that cannot be read are an error now
         self._connection = Connection(
             address,
             read_token(Path(token)) if isinstance(token, Path) or Path(token).is_file() else token.strip(),
-            None if insecure else client_credentials(Path(str(ca)), _path(certificate), _path(key)),
+            credentials,
             self._hello,
             self._take,
             self._failed,
+            certified=certificate is not None,
         )
         self._connection.open()
 

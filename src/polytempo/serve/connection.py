@@ -7,6 +7,7 @@ import queue
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 """Seconds before a client tries again."""
 LONGEST_AT_FIRST, AT_FIRST = 1.0, 60.0
 """A server that restarts is back soon: for a minute after a session, pauses are no longer than a second."""
+TAKEN_OVER, TAKEN_OVER_WITHIN = 5, 600.0
+"""A client whose sessions were so often taken over by another one within so many seconds gives up."""
 
 Answer = tuple[Head, bytearray]
 
@@ -39,20 +42,22 @@ class _Request:
 
 
 class Connection:
-    """``hello`` says what the client has in hand; ``take`` is given every message of the server, on the connection's
-    thread and before whoever asked for it gets it; ``failed`` is called when there is no hope any more."""
+    """``credentials`` are read anew for every session, None for plaintext; ``hello`` says what the client has in hand;
+    ``take`` is given every message of the server, on the connection's thread and before whoever asked for it gets it;
+    ``failed`` is called when there is no hope any more."""
 
     def __init__(
         self,
         address: str,
         token: str,
-        credentials: grpc.ChannelCredentials | None,
+        credentials: Callable[[], grpc.ChannelCredentials] | None,
         hello: Callable[[], Hello],
         take: Callable[[Head, bytearray], None],
         failed: Callable[[], None],
+        certified: bool = False,
     ) -> None:
         self.address = address
-        self._token, self._credentials = token, credentials
+        self._token, self._credentials, self._certified = token, credentials, certified
         self._hello, self._take, self._failed = hello, take, failed
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -60,6 +65,9 @@ class Connection:
         self._outbox: queue.SimpleQueue[_Request | None] | None = None  # while the session is open
         self._call: Any = None
         self._closed = threading.Event()
+        self._welcome = False
+        """Has there ever been a session?"""
+        self._taken_over: deque[float] = deque(maxlen=TAKEN_OVER)
         self.failure: UserError | None = None
         self._thread = threading.Thread(target=self._run, name="polytempo-connection", daemon=True)
 
@@ -122,22 +130,41 @@ class Connection:
                 for _ in self._session():
                     pause, spoke = FIRST_PAUSE, time.monotonic()
             except grpc.RpcError as error:
-                reason = str(error.details())
-                if hopeless(error):
-                    self._fail(UserError(f"{self.address} cannot be joined: {in_words(reason)}"))
+                reason = in_words(str(error.details()))
+                if hopeless(error, self._welcome):
+                    self._fail(UserError(f"{self.address} cannot be joined: {reason}"))
                     return
+            except UserError as error:  # its own files, which were good before
+                reason = str(error)
             except Exception as error:  # the thread must not end unheard
                 self._fail(UserError(f"{self.address} sends what this version does not understand: {error!r}."))
                 return
             finally:
                 with self._lock:
                     self._outbox = None
+            if self._is_taken_over():
+                return
             if not self._closed.is_set():
-                log("disconnected", level=logging.WARNING, address=self.address, reason=hinted(reason))
+                hint = "" if self._welcome else hint_for(reason, self._credentials is not None, self._certified)
+                log("disconnected", level=logging.WARNING, address=self.address, reason=reason + hint)
             self._closed.wait(pause * random.uniform(0.5, 1.0))  # so that not all clients come at the same moment
             pause = min(2 * pause, LONGEST_PAUSE)
             if time.monotonic() < spoke + AT_FIRST:
                 pause = min(pause, LONGEST_AT_FIRST)
+
+    def _is_taken_over(self) -> bool:
+        """Do two programs with the same token take the session from each other again and again? Then give up."""
+        times = self._taken_over
+        if len(times) < TAKEN_OVER or times[-1] - times[0] > TAKEN_OVER_WITHIN:
+            return False
+        self._fail(
+            UserError(
+                f"{self.address} was joined {TAKEN_OVER} times by somebody else with this client's token, which ended "
+                "this session each time. Give every client a token of its own; if nobody else should have this one, "
+                "let it be revoked."
+            )
+        )
+        return True
 
     def _session(self) -> Iterator[bool]:
         """One connection, from hello to its end. Yields when a request has got its answer."""
@@ -159,6 +186,10 @@ class Connection:
                     if head.HasField("refusal") and head.refusal.again:
                         log("told to try again", level=logging.WARNING, reason=head.refusal.reason)
                         return
+                    if head.HasField("refusal") and head.refusal.replaced:
+                        log("taken over", level=logging.WARNING, reason=head.refusal.reason)
+                        self._taken_over.append(time.monotonic())
+                        return
                     if head.HasField("refusal") and not head.answers:
                         self._give_up(RefusedError(head.refusal.reason))  # it cannot tell which request it was
                     self._take(head, body)
@@ -172,6 +203,7 @@ class Connection:
 
     def _open(self, outbox: "queue.SimpleQueue[_Request | None]") -> None:
         with self._lock:
+            self._welcome = True
             self._outbox = outbox
             for request in self._pending.values():
                 outbox.put(request)
@@ -185,7 +217,7 @@ class Connection:
     def _channel(self) -> grpc.Channel:
         if self._credentials is None:
             return grpc.insecure_channel(self.address, CHANNEL_OPTIONS)
-        return grpc.secure_channel(self.address, self._credentials, CHANNEL_OPTIONS)
+        return grpc.secure_channel(self.address, self._credentials(), CHANNEL_OPTIONS)
 
 
 WORDS = {
@@ -198,19 +230,26 @@ WORDS = {
 """What gRPC says of a wrong certificate, host name or protocol, which have no code of their own, and what it means."""
 
 
-def hopeless(error: Any) -> bool:
-    """Would trying again lead to the same error?"""
+def hopeless(error: Any, welcome: bool) -> bool:
+    """Would trying again lead to the same error? A certificate that is wrong where one was right before is somebody's
+    mistake, and will be mended."""
     codes = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
-    return error.code() in codes or any(sign in str(error.details()) for sign in WORDS)
+    return error.code() in codes or (not welcome and any(sign in str(error.details()) for sign in WORDS))
 
 
 def in_words(reason: str) -> str:
     return next((words for sign, words in WORDS.items() if sign in reason), f"{reason.removesuffix('.')}.")
 
 
-def hinted(reason: str) -> str:
-    """A server that asks for a certificate closes the connection of whoever shows none, without a word."""
-    return f"{reason} (does the server ask for a certificate? --cert, --key)" if "Socket closed" in reason else reason
+def hint_for(reason: str, secure: bool, certified: bool) -> str:
+    """A server that expects TLS, or another certificate, closes the connection without a word."""
+    if "Socket closed" not in reason:
+        return ""
+    if not secure:
+        return " (does the server speak TLS? Leave --insecure out, and give --ca)"
+    if not certified:
+        return " (does the server ask for a certificate? --cert, --key)"
+    return " (does the server not accept this client's certificate? Look at its CA, its dates, and this clock)"
 
 
 def _frames(outbox: "queue.SimpleQueue[_Request | None]") -> Iterator[Frame]:

@@ -9,7 +9,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 
-from polytempo.core.errors import PassingError
+from polytempo.serve.addresses import cannot_listen
 from polytempo.serve.logs import log
 
 CONNECTIONS = 128
@@ -43,10 +43,7 @@ class Door:
             family, _, _, _, where = found[0]
             self._socket = socket.create_server(where[:2], family=family)
         except (OSError, ValueError, OverflowError):
-            raise PassingError(
-                f"Cannot listen on {address}. Is another program using the port, or is it not an address of this "
-                "machine? Choose another --admin."
-            ) from None
+            raise cannot_listen(address, "--admin") from None
         self._socket.setblocking(False)
         self._accepting = asyncio.create_task(self._accept(context))
         return int(self._socket.getsockname()[1])

@@ -12,7 +12,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
 from polytempo.serve.access import read_token
 from polytempo.serve.addresses import check_loopback
-from polytempo.serve.connection import hinted, in_words
+from polytempo.serve.connection import hint_for, in_words
 from polytempo.serve.roster import hash_of
 from polytempo.serve.tls import client_credentials
 from polytempo.serve.wire import ENROL
@@ -52,15 +52,15 @@ def enrol_client(
         if not part.exists():
             write_bytes(part, f"{secrets.token_urlsafe(32)}\n".encode(), 0o600)
         said = Enrolment(code=code.strip(), token_sha256=hash_of(read_token(part)))
-        credentials = None if ca is None else client_credentials(ca, certificate, key)
-        answer = _ask(address, credentials, said)
+        credentials = None if insecure or ca is None else client_credentials(ca, certificate, key)
+        answer = _ask(address, credentials, said, certificate is not None)
         part.replace(out)
     except OSError as error:
         raise UserError(f"Cannot write the token to {out}: {error.strerror}. Choose another --out.") from None
     return Enrolee(answer.client, datetime.fromtimestamp(answer.expires, UTC) if answer.expires else None)
 
 
-def _ask(address: str, credentials: grpc.ChannelCredentials | None, said: Enrolment) -> Enrolled:
+def _ask(address: str, credentials: grpc.ChannelCredentials | None, said: Enrolment, certified: bool) -> Enrolled:
     channel = grpc.insecure_channel(address) if credentials is None else grpc.secure_channel(address, credentials)
     with channel:
         call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
@@ -68,5 +68,7 @@ def _ask(address: str, credentials: grpc.ChannelCredentials | None, said: Enrolm
             answer: Enrolled = call(said, timeout=SECONDS)
         except grpc.RpcError as error:
             failed: Any = error
-            raise UserError(f"{address} does not enrol this client: {in_words(hinted(failed.details()))}") from None
+            reason = str(failed.details())
+            hint = hint_for(reason, credentials is not None, certified)
+            raise UserError(f"{address} does not enrol this client: {in_words(reason)}{hint}") from None
     return answer

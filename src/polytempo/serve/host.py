@@ -64,7 +64,6 @@ class Host:
         self.clock = Clock(self.service.now, seconds)
         self.sessions: dict[int, Session] = {}
         self._absent = self._everybody_absent()
-        self._journal_failed = False
         self.snapshots = Snapshots(self.journal)
         self._status = StatusFile(self.journal.directory)
         self.error: BaseException | None = None
@@ -73,8 +72,9 @@ class Host:
     def start(self) -> None:
         self._thread.start()
 
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+    def well(self) -> bool:
+        """Does it live, and can it write its journal?"""
+        return self._thread.is_alive() and not self.meters.journal_failing
 
     def said(self) -> dict[str, Any]:
         """How it is doing, as of a moment ago."""
@@ -129,7 +129,7 @@ class Host:
 
     def _seconds_to_next(self) -> float:
         due = [*self._absent.values(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
-        soonest = JOURNAL_RETRY if self._journal_failed else 0.0
+        soonest = JOURNAL_RETRY if self.meters.journal_failing else 0.0
         return min([WRITTEN_EVERY, *(max(at - self.clock(), soonest) for at in due)])
 
     def handle(self, requests: list[Request]) -> None:
@@ -175,9 +175,9 @@ class Host:
         """Make the events safe. If that fails nothing has happened, and whoever asked is told to try again."""
         try:
             self.journal.append(events)
-            self._journal_failed = False
+            self.meters.journal_failing = False
         except JournalError as error:
-            self._journal_failed = True
+            self.meters.journal_failing = True
             log("journal failed", level=logging.ERROR, reason=str(error))
             self.meters.refusals["journal"] += len(requests)
             for request in requests:
@@ -235,7 +235,8 @@ class Host:
             before = self.sessions.get(client)
             if before is not None and before is not session:
                 log("replaced", level=logging.WARNING, client=client)
-                before.send(messages.refusal("another session of this client has begun: is its token used twice?"))
+                self.meters.refusals["replaced"] += 1
+                before.send(messages.refusal("another session of this client has begun", replaced=True))
                 before.end()
             self.sessions[client] = session
             self._absent.pop(client, None)
@@ -276,7 +277,7 @@ class Host:
             log("repeated", client=client, task=push.task)
             self._answer_as_now(request)
             return None
-        handed = check_push(push, request.body, flight, self.service.schema, self.operations.norm_bound)
+        handed = check_push(push, request.body, flight, self.service.schema, self.operations)
         return self._event("updated", client, handed)
 
     def _event(self, kind: Kind, client: int = -1, handed: Handed | None = None, key: str = "") -> Event:

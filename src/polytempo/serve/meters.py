@@ -23,6 +23,7 @@ class Meters:
         self.sessions = 0
         self.incoming_bytes: Callable[[], int] = lambda: 0
         """Of messages that have come in part, or wait for the host."""
+        self.journal_failing = False
         self.certificate_expires: float | None = None
         """Seconds since 1970; None in plaintext."""
         self.seconds = 0.0
@@ -41,6 +42,7 @@ class Meters:
             "refusals": dict(self.refusals),
             "sessions": self.sessions,
             "incoming_bytes": self.incoming_bytes(),
+            "journal_failing": self.journal_failing,
             "certificate_expires": self.certificate_expires,
             "bytes": {"in": self.bytes_in, "out": self.bytes_out},
             "requests": {

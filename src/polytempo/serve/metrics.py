@@ -27,6 +27,7 @@ GAUGES = (
     ("incoming_bytes", ("incoming_bytes",), "Memory of messages that have come in part, or wait for the host"),
     ("certificate_expires_seconds", ("certificate_expires",), "When the server's certificate ends, since 1970"),
     ("draining", ("draining",), "1 while the server finishes what has arrived, before it stops"),
+    ("journal_failing", ("journal_failing",), "1 while the server cannot write its journal"),
     ("journal_events", ("journal", "events"), "Number of the last event in the journal"),
     ("journal_bytes", ("journal", "bytes"), "Updates in the journal since the newest snapshot"),
     ("journal_snapshot_bytes", ("journal", "snapshot_bytes"), "Size of the newest snapshot"),

@@ -63,6 +63,12 @@ class Operations(Table):
     encodings: tuple[Literal["fp16", "topk"], ...] = Field(
         default=("fp16", "topk"), description="of updates and models on the wire that clients may ask for"
     )
+    token_days: float | None = Field(
+        default=None, gt=0, le=36500, description="the longest that a token counts that a client enrols with"
+    )
+    most_samples: int = Field(
+        default=10**9, ge=1, description="that a client may say its update comes from; beyond it is refused"
+    )
     limits: Limits = Limits()
     quarantine: QuarantineRule = QuarantineRule()
     log: LogFile = LogFile()

@@ -1,5 +1,6 @@
 """From a journal to the state that it stands for: the newest snapshot, and every event after it."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,7 @@ def newest_snapshot(journal: Journal, until: int | None = None) -> tuple[int, di
             try:
                 return number, journal.load_snapshot(number)
             except DamagedError as error:
-                log("snapshot damaged", number=number, reason=str(error))
+                log("snapshot damaged", level=logging.ERROR, number=number, reason=str(error))
     raise JournalError(
         f"No snapshot of the journal in {journal.directory} can be read. Nothing was changed. Restore it from a backup."
     )

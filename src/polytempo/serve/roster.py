@@ -168,11 +168,14 @@ def client_name(client: int) -> str:
 
 
 @contextmanager
-def changing(directory: Path) -> Iterator[dict[str, Any]]:
+def changing(directory: Path, make: bool = False) -> Iterator[dict[str, Any]]:
     """The roster's tables, to be changed; they are written when that is done, in one step, while nobody else does, for
-    several programs may do so at once."""
+    several programs may do so at once. ``make``: the directory, if it is not there."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if make:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif not directory.is_dir():
+            raise UserError(f"There is no directory {directory}. Expected the --dir of `polytempo serve`.")
         place = directory / f".{ACCESS}.lock"
         lock = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
         try:

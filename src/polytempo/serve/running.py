@@ -10,17 +10,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import Access, make_code, release, revoke_client
-from polytempo.serve.addresses import check_loopback
+from polytempo.serve.addresses import check_free, check_loopback
 from polytempo.serve.host import Host
+from polytempo.serve.journal import Journal
 from polytempo.serve.logs import log, log_to, log_to_file
 from polytempo.serve.meters import Meters
 from polytempo.serve.opening import open_service
 from polytempo.serve.operations import OPERATIONS, LogFile, read_operations
+from polytempo.serve.roster import ACCESS
 from polytempo.serve.server import Server
 from polytempo.serve.settings import ServiceSettings
 from polytempo.serve.tls import ServerCertificate
@@ -104,6 +107,8 @@ async def serve(
     operations = read_operations(directory / OPERATIONS)
     access = Access(directory)
     log_as_said(operations.log, directory, log_level)
+    _warn_of_readable_secrets(directory)
+    check_free(doors.address)  # before a service begins, whose settings then last
     opened = open_service(directory / JOURNAL, settings, lose_tail)
     try:
         server = Server(lambda flush: Host(opened, operations, access, flush=flush), doors.mutual)
@@ -128,7 +133,14 @@ async def serve(
         )
     )
     tell_supervisor("READY=1")
-    log("started", address=doors.address, number=opened.journal.last, mutual=doors.mutual, admin=admin_at)
+    log(
+        "started",
+        address=doors.address,
+        number=opened.journal.last,
+        mutual=doors.mutual,
+        admin=admin_at,
+        version=metadata.version("polytempo"),
+    )
     try:
         await server.serve(stop)
     finally:
@@ -166,10 +178,11 @@ def _reload(directory: Path, server: Server, log_level: str) -> None:
     said = read_operations(directory / OPERATIONS)
     if said.log != host.operations.log:
         log_as_said(said.log, directory, log_level)
-    host.operations = said
+    before, host.operations = host.operations.model_dump(mode="json"), said
     host.access.refresh()
     server.enforce()
-    log("reloaded")
+    now = said.model_dump(mode="json")
+    log("reloaded", level=logging.WARNING, **{name: now[name] for name in now if now[name] != before[name]})
 
 
 async def _watch(
@@ -197,10 +210,25 @@ def _admin(directory: Path, server: Server, reload: Callable[[], None]) -> "Admi
     actions = Actions(
         partial(revoke_client, directory), partial(release, directory), partial(make_code, directory), reload
     )
-    return Admin(host.said, lambda token: host.access.roster.operator_of(token), actions, host.alive)
+    return Admin(host.said, lambda token: host.access.roster.operator_of(token), actions, host.well)
+
+
+def _warn_of_readable_secrets(directory: Path) -> None:
+    """Keys, tokens and the list of their hashes are for the owner only."""
+    secret = [*directory.glob("*.key"), *directory.glob("*.token"), directory / ACCESS]
+    readable = sorted(path.name for path in secret if path.exists() and path.stat().st_mode & 0o077)
+    if readable:
+        advice = f"chmod go= {directory}/*.key {directory}/*.token {directory / ACCESS}"
+        log("others can read secrets", level=logging.WARNING, files=readable, reason=f"Let nobody else: {advice}")
 
 
 def _certificate(directory: Path, mutual: bool) -> ServerCertificate:
+    if not (directory / "server.pem").exists() and Journal.exists(directory / JOURNAL):
+        raise UserError(
+            f"There is no {directory / 'server.pem'}, and a service has been running here. Copy its server.pem and "
+            f"server.key to {directory}. Only if they are lost, make new ones with `polytempo certs {directory} --host "
+            "NAME`: with the ca.key that you have, or every client needs a new ca.pem."
+        )
     if not (directory / "server.pem").exists():
         raise UserError(
             f"There is no {directory / 'server.pem'}. Make the server's certificate with `polytempo certs {directory} "

@@ -14,10 +14,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from polytempo.core.errors import PassingError, UserError
+from polytempo.core.errors import UserError
 from polytempo.serve import messages
 from polytempo.serve.access import UNKNOWN_CODE, enrol
-from polytempo.serve.addresses import check_loopback
+from polytempo.serve.addresses import cannot_listen, check_loopback
 from polytempo.serve.checks import largest_message
 from polytempo.serve.host import RESTARTS, Host
 from polytempo.serve.incoming import BusyError, Incoming, Memory, Pace
@@ -134,10 +134,7 @@ class Server:
                 return self._server.add_insecure_port(address)
             return self._server.add_secure_port(address, credentials)
         except RuntimeError:
-            raise PassingError(
-                f"Cannot listen on {address}. Is another program using the port, or is it not an address of this "
-                "machine? Choose another --listen."
-            ) from None
+            raise cannot_listen(address, "--listen") from None
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Until told to stop, or until the host fails. Then what has arrived is answered, clients are told to come
@@ -362,7 +359,7 @@ class Server:
                 raise UserError(UNKNOWN_CODE)
             await asyncio.sleep(self._enrolment_paces[known].pause(self._loop.time(), ENROLMENTS_PER_SECOND))
             client, expires = await asyncio.to_thread(
-                enrol, self._access.directory, said.code, said.token_sha256, names
+                enrol, self._access.directory, said.code, said.token_sha256, names, self.host.operations.token_days
             )
         except UserError as error:
             self._meters.refusals["code"] += 1

@@ -16,11 +16,15 @@ from polytempo.serve.events import Event, Handed
 from polytempo.strategies.contract import check_order, check_upload
 from polytempo.strategies.strategy import Strategy
 
+MOST_SENDS = 16
+"""Refreshes of a task that are remembered. Who has started from an older one, and answers after all these, begins anew:
+a client that never answers must not keep every model that it was sent."""
+
 
 @stateful
 @dataclass
 class Flight:
-    """One client's task between dispatch and arrival, with the refreshes it was sent."""
+    """One client's task between dispatch and arrival, with the last refreshes it was sent."""
 
     number: int
     order: Train
@@ -194,7 +198,7 @@ class Service:
             return Dispatched(self.number, order, member.tasks - 1, 0)
         if flight is not None:
             if isinstance(order, Send):
-                flight.sends.append((self.number, order))
+                flight.sends = [*flight.sends[-MOST_SENDS + 1 :], (self.number, order)]
             else:
                 flight.reported = self.number
         return Dispatched(self.number, order, 0, 0 if flight is None else flight.number)

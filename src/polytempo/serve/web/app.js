@@ -79,6 +79,10 @@ function tell(age) {
     const words = `The server answers, but its host has said nothing for ${duration(age)}. Its log says more.`;
     return state("Old", "warn", words);
   }
+  if (session.said.journal_failing) {
+    const words = "The server cannot write its journal, and takes nothing. Is its disk full? It goes on by itself.";
+    return state("Not writing", "bad", words);
+  }
   if (session.said.access_problem) {
     const words = `The server cannot read who may talk to it, and lets nobody new in. ${session.said.access_problem}`;
     return state("Locked", "bad", words);
@@ -115,7 +119,7 @@ function state(word, kind, notice) {
   say(line, notice);
   line.className = `notice ${kind}`;
   show(line, Boolean(notice));
-  find("board").classList.toggle("stale", !["Live", "Draining", "Locked"].includes(word));
+  find("board").classList.toggle("stale", !["Live", "Draining", "Locked", "Not writing"].includes(word));
   document.title = word === "Live" ? "Polytempo" : `${word} · Polytempo`;
 }
 

@@ -83,10 +83,12 @@ export function askReload() {
 export function askCode(client = null, back = close) {
   const number = make("input", { ...NUMBER, min: 0, max: 999999999, id: "code-client", value: client ?? "" });
   const hours = make("input", { ...NUMBER, min: 1, max: 8760, id: "code-hours", value: 24 });
+  const days = make("input", { ...NUMBER, min: 1, max: 36500, id: "code-days", required: null, placeholder: "for ever" });
   const problem = make("p", { class: "problem", role: "alert" });
   const submit = async (event) => {
     event.preventDefault();
-    const made = await tried(problem, "api/codes", { client: Number(number.value), hours: Number(hours.value) });
+    const asked = { client: Number(number.value), hours: Number(hours.value) };
+    const made = await tried(problem, "api/codes", days.value ? { ...asked, days: Number(days.value) } : asked);
     if (made) showCode(made);
   };
   const form = make("form", { submit });
@@ -96,6 +98,8 @@ export function askCode(client = null, back = close) {
     number,
     make("label", { for: "code-hours" }, "Valid for hours"),
     hours,
+    make("label", { for: "code-days" }, "Its token lasts days"),
+    days,
     problem,
     buttons(make("button", { class: "primary" }, "Make the code"), button("Cancel", back)),
   );
