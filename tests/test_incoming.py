@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from polytempo.serve.incoming import BusyError, Incoming, Memory, Pace, size_of
 from polytempo.serve.operations import Limits
-from polytempo.serve.wire import WireError, frames
+from polytempo.serve.wire import FRAME_BYTES, WireError, frames
 from polytempo.serve.wire_pb2 import Frame, Head, Hello, Pull, Push, Ready
 from strangers import begun
 from virtual_time import run_virtually
@@ -69,7 +69,8 @@ def test_many_bytes_at_once_are_not_held_through_hours_of_silence() -> None:
         incoming.close()
         return asyncio.get_running_loop().time()
 
-    assert run_virtually(read()) == pytest.approx(31.0)  # the grace, and the time of one frame
+    # The grace, and the time of one frame.
+    assert run_virtually(read()) == pytest.approx(30.0 + FRAME_BYTES / MEGABYTE)
 
 
 def test_heads_count_like_bodies() -> None:

@@ -20,7 +20,7 @@ from polytempo.serve.certs import make_certs
 from polytempo.serve.incoming import BusyError
 from polytempo.serve.operations import Limits
 from polytempo.serve.server import SESSIONS
-from polytempo.serve.wire_pb2 import Head, Hello, Pull
+from polytempo.serve.wire_pb2 import Frame, Head, Hello, Pull
 from serving import Running, nudge, running, until
 from strangers import Stranger, begun, stranger
 
@@ -98,7 +98,7 @@ def test_who_comes_when_memory_is_used_up_is_told_to_come_again_and_all_is_given
         with stranger(server.address, server.token(0)) as first, stranger(server.address, server.token(1)) as second:
             first.hello()
             second.hello()
-            first.send(begun(size=2 * MEGABYTE, sent=900_000))
+            first.send(begun(size=2 * MEGABYTE, sent=200_000), *[Frame(data=bytes(175_000))] * 4)
             until(lambda: server.server._memory.taken > 900_000)
             second.send(begun(size=2 * MEGABYTE, sent=200_000))
             heard, _ = second.end()
@@ -116,7 +116,7 @@ def test_a_client_that_finds_no_memory_comes_again_and_its_update_is_not_lost(tm
         with ExitStack() as holding:
             holder = holding.enter_context(stranger(server.address, server.token(0)))
             holder.hello()
-            holder.send(begun(size=2 * MEGABYTE, sent=900_000))
+            holder.send(begun(size=2 * MEGABYTE, sent=200_000), *[Frame(data=bytes(175_000))] * 4)
             until(lambda: server.server._memory.taken > 900_000)
             told = server.server._memory.take
 

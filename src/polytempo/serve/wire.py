@@ -21,8 +21,9 @@ from polytempo.serve.wire_pb2 import Frame, Head
 SERVICE = "polytempo.Federation"
 SESSION = f"/{SERVICE}/Session"
 ENROL = f"/{SERVICE}/Enrol"
-FRAME_BYTES = 1 << 20
-LARGEST_HEAD = 1 << 20
+FRAME_BYTES = 1 << 18
+"""Of data. gRPC holds so much of a message that has not come whole, and nobody counts it: it has to be little."""
+LARGEST_HEAD = 1 << 18
 NO_LIMIT = 1 << 62
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", FRAME_BYTES + LARGEST_HEAD + 1024),
