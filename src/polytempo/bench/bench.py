@@ -33,6 +33,8 @@ class Figure:
     """Divided by the figure of the row's base, seed by seed; for what can only be compared as a ratio."""
     compare: Callable[[Run, Run], float | None] | None = None
     """Computed from a run and that of the row's base with the same seed, in place of a figure of the run alone."""
+    of: Callable[[Run], float | None] | None = None
+    """Computed from a run, in place of a figure that its result has."""
     missing: str = "–"
     """What stands where no run has it."""
 

@@ -78,7 +78,7 @@ def _cell(table: Table, case: Case, figure: Figure, runs: Mapping[str, Sequence[
 
 
 def _values(runs: Sequence[Run], figure: Figure) -> list[float | None]:
-    return [_scaled(run.result.get(figure.name), figure) for run in runs]
+    return [_scaled(figure.of(run) if figure.of else run.result.get(figure.name), figure) for run in runs]
 
 
 def _scaled(value: float | None, figure: Figure) -> float | None:

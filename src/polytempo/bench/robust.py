@@ -21,11 +21,13 @@ PARTITIONS = {
     "dirichlet": ("everybody has other data, Dir(0.5)", "dirichlet:0.5"),
     "labels": ("everybody has two labels of ten", "labels:2"),
 }
+FAST = "sign-flip-5-fast"
 ATTACKS: dict[str, tuple[str, str | None]] = {
     "clean": ("nobody attacks", None),
     "scaled": ("20 % send 10 x their delta", "scaled:0.2:10"),
     "sign-flip": ("20 % send - their delta", "sign-flip:0.2:1"),
     "sign-flip-5": ("20 % send - 5 x their delta", "sign-flip:0.2:5"),
+    FAST: ("20 % send - 5 x their delta, ten times as fast", "sign-flip:0.2:5:10"),
 }
 METHODS = ("fedasync", "fedbuff", "fedavg", "casa")
 DEFENCES: dict[str, dict[str, Any]] = {
@@ -37,12 +39,13 @@ DEFENCES: dict[str, dict[str, Any]] = {
 SET_UP = (
     "MNIST, an mlp (784-100-10), 30 clients of whom 30 % are slow by 5, 15 updates per client on average of 30 steps "
     "with batch 20 and learning rate 0.1. Attackers are 6 of the 30, drawn from the seed. Clip 2, median:10, "
-    "trimmed:10:0.3. Accuracy is the mean over all clients' own test data, attackers' included, of the model that each "
-    "is served."
+    "trimmed:10:0.3. Where attackers are fast, runs end at the same virtual time instead; methods without a defence, "
+    "which end in NaN there, and those in rounds, where nobody is faster, are left out. Accuracy is the mean over all "
+    "clients' own test data, attackers' included, of the model that each is served."
 )
 
 
-def honest_accuracy(run: Run, base: Run) -> float:
+def honest_accuracy(run: Run) -> float:
     """The mean over the clients that do not attack."""
     attackers = run.config["resolved"].get("attackers", ())
     served = run.evaluations[-1]["per_client"]
@@ -53,22 +56,26 @@ def honest_accuracy(run: Run, base: Run) -> float:
 ACCURACY = Figure("accuracy", "accuracy %", scale=100.0, digits=1)
 FIGURES = (
     ACCURACY,
-    Figure("accuracy_honest", "honest clients %", scale=100.0, digits=1, compare=honest_accuracy),
+    Figure("accuracy_honest", "honest clients %", scale=100.0, digits=1, of=honest_accuracy),
     Figure("clusters", "clusters", digits=1),
 )
 
 
 def _table(world: str, attack: str) -> Table:
     (told, partition), (title, words) = PARTITIONS[world], ATTACKS[attack]
-    cases = {
-        f"{method}{name}": {"strategy": method, **defence} for method in METHODS for name, defence in DEFENCES.items()
-    }
+    fast = attack == FAST
+    cases = [
+        Case(f"{method}{name}", {"strategy": method, **defence})
+        for method in METHODS
+        for name, defence in DEFENCES.items()
+        if not fast or (name and method != "fedavg")
+    ]
     return Table(
         f"{world}-{attack}",
         f"{told}, {title}",
         "",
-        {**WORLD, "partition": partition, "attack": words},
-        [Case(label, settings, base=label) for label, settings in cases.items()],
+        {**WORLD, "partition": partition, "attack": words} | ({"updates": None, "time": 600.0} if fast else {}),
+        cases,
         FIGURES,
         block=told[0].upper() + told[1:],
         column=title,
@@ -83,7 +90,7 @@ benches.add(
         SET_UP,
         [_table(world, attack) for world in PARTITIONS for attack in ATTACKS],
         {"data": "digits", "clients": 20, "batch_size": 10, "steps": 20, "updates": 300, "eval_every": 100},
-        quick_tables=len(ATTACKS),
+        quick_tables=len(ATTACKS) - 1,
         overview=ACCURACY,
     ),
 )
