@@ -28,6 +28,7 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/serving_load.py --soak 600
 	$(BIN)/python benchmarks/serving_faults.py
 	$(BIN)/python benchmarks/encoding.py
+	$(BIN)/python benchmarks/screening.py
 	$(BIN)/python benchmarks/soak.py
 	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity \
 		fedcompass-table1 fedcompass-table3 fedcompass-speed-change \

@@ -278,9 +278,9 @@ class Account:
 # All of it.
 
 
-def free_port() -> int:
+def free_port(begin: int = 27_000) -> int:
     """Below those that the kernel gives to outgoing connections: nobody takes it while the server is dead."""
-    for port in range(27_000, 28_000):
+    for port in range(begin, 28_000):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
                 return port

@@ -1,9 +1,11 @@
-"""Does a service last? One server, as ``polytempo serve`` runs it (TLS, tokens), under clients that join, leave, crash,
-come back and send rubbish, and strangers that hold connections open, while it is killed with SIGKILL every few minutes
-and started again; every fourth time it is asked to stop with SIGTERM instead.
+"""Does a service last? One server, as ``polytempo serve`` runs it (mTLS, tokens, an operators' door, clipping and
+robust mixing), under clients that join, leave, crash, come back and send rubbish, some of them compressed; strangers
+that hold connections open; and an operator who looks, reloads, backs up and restores, and revokes clients, who enrol
+anew. It is killed with SIGKILL every few minutes and started again; every fourth time it is asked to stop with SIGTERM
+instead.
 
     python benchmarks/soak.py [--seconds 3600] [--clients 200] [--kill-every 180] [--strategy fedasync] [--rate 30]
-        [--parameters 20000] [--out results/soak] [--seed 0]
+        [--no-robust] [--parameters 20000] [--out results/soak] [--seed 0]
 
 What is checked after every kill and at the end: each acknowledged update is in the journal exactly once; the state that
 a replay comes to is, bit for bit, the one that the running server wrote down; what the state counts for each client is
@@ -31,8 +33,10 @@ from serving_faults import free_port
 from serving_load import model_tensors
 from soak_account import Account, Checked, broken_bounds, check, draw, linked_copy, print_table, summary
 from soak_clients import Plan, run_clients
+from soak_operator import Operator
 
 from polytempo.core.streams import stream
+from polytempo.serve.certs import make_client_certificate
 
 PATIENCE = 30.0
 SETTINGS = f'patience = {PATIENCE}\n[log]\nfile = "service.log"\nbytes = 4_194_304\nkept = 3\n'
@@ -77,19 +81,25 @@ class Soak:
         self.directory, self.chosen = directory, chosen
         polytempo = [sys.executable, "-c", "from polytempo.cli.main import main; main()"]
         subprocess.run([*polytempo, "certs", directory], check=True, stdout=subprocess.DEVNULL)
-        made = [*polytempo, "tokens", directory, "--clients", str(chosen.clients)]
-        subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+        for words in (["--clients", str(chosen.clients)], ["--operator", "anna", "--role", "admin"]):
+            subprocess.run([*polytempo, "tokens", directory, *words], check=True, stdout=subprocess.DEVNULL)
+        for client in range(chosen.clients):
+            make_client_certificate(directory, client)
         (directory / "service.toml").write_text(SETTINGS)
         init = directory / "init.safetensors"
         save_file(model_tensors(chosen.parameters), init)
         port = free_port()
-        self._command = [*polytempo, "serve", chosen.strategy, "--dir", str(directory), "--init", str(init)]
-        self._command += ["--listen", f"127.0.0.1:{port}", "--steps", "1"]
+        admin = free_port(port + 1)
+        self._command = [*polytempo, "serve", chosen.strategy, "--dir", str(directory), "--init", str(init), "--mtls"]
+        self._command += ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}", "--steps", "1"]
+        self._command += ["--clip", "3", "--robust", "median:10"] if chosen.robust else []
         context = multiprocessing.get_context("spawn")
         self._checker = ProcessPoolExecutor(1, context, initializer=os.nice, initargs=(19,))
         self._checks: list[tuple[Future[Checked], set[tuple[int, int]]]] = []
         self._clients, there = context.Pipe()
         plan = self.plan = Plan(directory, port, chosen.clients, chosen.rate, chosen.parameters, PATIENCE, chosen.seed)
+        honest = range(sum(map(plan.is_rogue, range(chosen.clients))), chosen.clients)
+        self._operator = Operator(directory, admin, honest, chosen.seed)
         self._process = context.Process(target=run_clients, args=(there, plan), daemon=True)
         self._there = there
 
@@ -100,6 +110,7 @@ class Soak:
         account = self.account = Account(time.time())
         self._process.start()
         self._there.close()
+        self._operator.start()
         random = stream(self.chosen.seed, "soak-kills")
         try:
             while (now := time.time() - account.began) < self.chosen.seconds:
@@ -170,6 +181,9 @@ class Soak:
     def _finish(self) -> None:
         """Everybody gets the answer that they wait for; then the server stops, and all is compared."""
         account = self.account
+        self._operator.stop()
+        account.counts += self._operator.counts
+        account.wrong += self._operator.wrong
         self._clients.send("stop")
         while not self._hear(LOOK_EVERY):
             account.look(self.directory, self._server.process.pid)
@@ -197,6 +211,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--kill-every", type=float, default=180.0)
     parser.add_argument("--strategy", default="fedasync")
+    parser.add_argument("--robust", action=argparse.BooleanOptionalAction, default=True, help="clip and mix updates")
     parser.add_argument("--rate", type=float, default=30.0, help="updates per second, of all clients")
     parser.add_argument("--parameters", type=int, default=20_000, help="numbers in the model")
     parser.add_argument("--out", type=Path, default=Path("results/soak"))

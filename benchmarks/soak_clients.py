@@ -15,15 +15,23 @@ from typing import Any
 import grpc
 import grpc.aio
 import numpy as np
+import torch
 from serving_load import OPTIONS, Conversation, model_tensors
 
+from polytempo.core.encodings import parse_encoding
+from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
 from polytempo.serve.access import read_token
+from polytempo.serve.enrolment import enrol_client
 from polytempo.serve.wire import SESSION, entry_of, frames, make_body
 from polytempo.serve.wire_pb2 import Head, Hello, Leave, Pull, Push, Ready
 
 ANSWER_LIMIT = 60.0
 """Seconds after which a client without an answer, on a connection that stands, counts as hanging."""
+VARIANTS = 8
+"""Of what clients push."""
+ENCODINGS = ("", "", "fp16", "topk:0.05")
+"""How they push it, one client after the other."""
 ROGUES = 0.1
 """Share of the clients that send rubbish every other time, ..."""
 HASTE = (0.1, 2.0)
@@ -106,21 +114,34 @@ class _Crowd:
         self.told = Told()
         self.address = f"localhost:{plan.port}"
         self.ca = plan.directory / "ca.pem"
-        self._credentials = grpc.ssl_channel_credentials(self.ca.read_bytes())
         self._tensors = model_tensors(plan.parameters)
         self.body = _body(self._tensors)
+        rng = stream(plan.seed, "soak-bodies")
+        noises = [rng.normal(0, 0.1, plan.parameters).astype(np.float32) for _ in range(VARIANTS)]
+        self.bodies = {name: [self._pushed(name, noise) for noise in noises] for name in set(ENCODINGS)}
+        """What clients push, by encoding."""
+
+    def _pushed(self, encoding: str, noise: np.ndarray) -> list[bytes]:
+        if encoding:
+            return _body(parse_encoding(encoding).encode(torch.from_numpy(noise)))
+        parts = np.split(noise, len(self._tensors))
+        return _body({name: array + part for (name, array), part in zip(self._tensors.items(), parts, strict=True)})
 
     def take_told(self) -> Told:
         told, self.told = self.told, Told()
         return told
 
     @asynccontextmanager
-    async def session(self, token: str) -> AsyncIterator[Conversation]:
-        channel = grpc.aio.secure_channel(self.address, self._credentials, options=OPTIONS)
+    async def session(self, token: str, client: int) -> AsyncIterator[Conversation]:
+        channel = grpc.aio.secure_channel(self.address, self.credentials(client), options=OPTIONS)
         try:
             yield Conversation(channel.stream_stream(SESSION)(metadata=(("authorization", f"Bearer {token}"),)))
         finally:
             await channel.close()
+
+    def credentials(self, client: int) -> grpc.ChannelCredentials:
+        key, certificate = (self.plan.directory / f"client-{client}.{ending}" for ending in ("key", "pem"))
+        return grpc.ssl_channel_credentials(self.ca.read_bytes(), key.read_bytes(), certificate.read_bytes())
 
     def rubbish(self, kind: str, random: np.random.Generator) -> list[bytes]:
         """A body that must be refused."""
@@ -155,6 +176,7 @@ class _Client:
         self.training = haste * crowd.plan.clients / crowd.plan.rate
         """Seconds, on average."""
         self.token = read_token(crowd.plan.directory / f"client-{number}.token")
+        self.encoding = "" if self.rogue else ENCODINGS[number % len(ENCODINGS)]
         self.task = 0
         self.pushed = False
 
@@ -164,13 +186,14 @@ class _Client:
         while not (self.crowd.stopping.is_set() and (self.rogue or not self.pushed)):
             await self.crowd.pause(away)
             try:
-                async with self.crowd.session(self.token) as session:
+                async with self.crowd.session(self.token, self.number) as session:
                     away = await self._session(session)
             except (grpc.aio.AioRpcError, ConnectionError, asyncio.InvalidStateError, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and asyncio.current_task().cancelling():  # type: ignore[union-attr]
                     raise
                 self._count_end(error)
                 away = self.random.uniform(0.2, 2)
+                await self._enrol_if_told()
             except TimeoutError:
                 self.crowd.told.faults.append(f"client {self.number} had no answer within {ANSWER_LIMIT:.0f} s")
                 away = 1.0
@@ -178,13 +201,32 @@ class _Client:
                 away = 0.0
                 await asyncio.sleep(0.2)
 
+    async def _enrol_if_told(self) -> None:
+        """Whoever was revoked and given a code makes a new token of it. What it had in hand is void."""
+        plan = self.crowd.plan
+        code, token = plan.directory / "codes" / str(self.number), plan.directory / f"again-{self.number}.token"
+        if not code.exists():
+            return
+        pair = [plan.directory / f"client-{self.number}.{ending}" for ending in ("pem", "key")]
+        token.unlink(missing_ok=True)
+        try:
+            await asyncio.to_thread(enrol_client, self.crowd.address, code.read_text(), token, self.crowd.ca, *pair)
+        except UserError:  # the server is down
+            self.crowd.told.counts["enrolment: again later"] += 1
+            return
+        code.unlink()
+        self.token, self.task = read_token(token), 0
+        self.pushed = False
+        self.crowd.told.counts["enrolled anew"] += 1
+
     def _count_end(self, error: BaseException) -> None:
         code = error.code().name.lower() if isinstance(error, grpc.aio.AioRpcError) else "ended"
         self.crowd.told.counts[f"{'rogue' if self.rogue else 'client'} session: {code}"] += 1
 
     async def _session(self, session: Conversation) -> float:
         """Until it breaks off; the seconds that it stays away then."""
-        welcome = await self._ask(session, Head(hello=Hello(task=self.task, heeded=self.task)))
+        wishes = {"uploads": [self.encoding], "downloads": ["fp16"]} if self.encoding else {}
+        welcome = await self._ask(session, Head(hello=Hello(task=self.task, heeded=self.task, **wishes)))
         if not welcome.HasField("welcome"):
             raise ConnectionError
         if self.pushed:
@@ -223,7 +265,8 @@ class _Client:
             return self.random.uniform(0.1, 3)
         if habit == "unread":
             self._begin_push()
-            await session.send(self._push_head(sum(map(len, self.crowd.body))), self.crowd.body)
+            body = self._body()
+            await session.send(self._push_head(sum(map(len, body)), encoding=self.encoding), body)
             return self.random.uniform(0.1, 3)
         if habit == "pull":
             await self._ask(session, Head(pull=Pull()))
@@ -242,6 +285,10 @@ class _Client:
         said = {"task": self.task, "base": self.task, "samples": 1, "steps": 1, "ready": True, **changed}
         return Head(request=1 << 30, size=size, push=Push(**said))
 
+    def _body(self) -> list[bytes]:
+        """What is pushed for the task: the same again if it is."""
+        return self.crowd.bodies[self.encoding][self.task % VARIANTS]
+
     def _begin_push(self) -> None:
         if not self.pushed:
             self.crowd.told.begun.append((self.number, self.task))
@@ -251,7 +298,7 @@ class _Client:
         first = not self.pushed
         self._begin_push()
         began = time.monotonic()
-        answer = await self._ask(session, self._push_head(), self.crowd.body)
+        answer = await self._ask(session, self._push_head(encoding=self.encoding), self._body())
         kind = answer.WhichOneof("kind")
         if kind == "refusal" and answer.refusal.again:
             self.crowd.told.counts["push: try again"] += 1
@@ -304,7 +351,7 @@ async def _stranger(crowd: _Crowd, number: int) -> None:
 
 async def _unknown_token(crowd: _Crowd, random: np.random.Generator) -> None:
     try:
-        async with crowd.session(random.bytes(16).hex()) as session:
+        async with crowd.session(random.bytes(16).hex(), 0) as session:
             answer = await asyncio.wait_for(session.ask(Head(hello=Hello())), ANSWER_LIMIT)
         crowd.told.faults.append(f"a stranger was answered with {answer.WhichOneof('kind')}")
     except grpc.aio.AioRpcError as error:

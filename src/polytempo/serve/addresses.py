@@ -26,14 +26,14 @@ def checked_address(address: str) -> str:
     return address
 
 
-def check_free(address: str) -> None:
+def check_free(address: str, option: str) -> None:
     """Refuse an address that cannot be listened on now."""
     host, _, port = address.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         socket.create_server(found[0][4][:2], family=found[0][0]).close()
     except OSError:
-        raise cannot_listen(address, "--listen") from None
+        raise cannot_listen(address, option) from None
 
 
 def cannot_listen(address: str, option: str) -> PassingError:

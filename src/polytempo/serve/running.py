@@ -108,7 +108,9 @@ async def serve(
     access = Access(directory)
     log_as_said(operations.log, directory, log_level)
     _warn_of_readable_secrets(directory)
-    check_free(doors.address)  # before a service begins, whose settings then last
+    for address, option in ((doors.address, "--listen"), (doors.admin, "--admin")):
+        if address is not None:
+            check_free(address, option)  # before a service begins, whose settings then last
     opened = open_service(directory / JOURNAL, settings, lose_tail)
     try:
         server = Server(lambda flush: Host(opened, operations, access, flush=flush), doors.mutual)
