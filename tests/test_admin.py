@@ -403,3 +403,30 @@ def test_an_admin_sees_a_client_at_work_and_throws_it_out(tmp_path, logged):
         loop.call_soon_threadsafe(stop.set)
         thread.join()
         loop.close()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /api/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\r\n\r\n",
+        b"GET /api/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n\x00: y\r\n\r\n",
+        b"G\x00T / HTTP/1.1\r\nAuthorization: Bearer alice-token\r\n\r\n",
+    ],
+)
+def test_a_malformed_request_leaves_no_token_in_any_log(request_, caplog, capfd):
+    caplog.set_level(logging.DEBUG)
+    with door() as opened, socket.create_connection(("127.0.0.1", opened.port), 20) as connection:
+        connection.sendall(request_)
+        answer = connection.recv(65536)
+    assert b"200 OK" not in answer
+    told = [record for record in caplog.records if record.name.startswith("aiohttp")]
+    assert told == []
+    assert "alice-token" not in caplog.text + "".join(capfd.readouterr())
+
+
+def test_whoever_sends_more_than_a_request_has_is_cut_off():
+    with door() as opened, socket.create_connection(("127.0.0.1", opened.port), 20) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+        with pytest.raises(ConnectionError):
+            connection.sendall((b"X-Much: " + b"x" * 4000 + b"\r\n") * 10_000)
+        assert opened.ask("/healthz", None)[0] == 200

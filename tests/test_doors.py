@@ -4,11 +4,15 @@ import fcntl
 import socket
 import ssl
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner
 
 from polytempo.cli import serving as commands
@@ -73,6 +77,37 @@ def test_with_mtls_only_the_same_clients_certificate_beside_its_token_opens(cert
             thief.wait_for_welcome(30)
         with service.client(0) as bare, pytest.raises(TimeoutError):
             bare.wait_for_welcome(0.5)
+
+
+@pytest.mark.parametrize("names", [["client-1\0"], ["client-1\0.evil"], ["client-1", "client-0"], ["client-11"], []])
+def test_a_certificate_is_that_of_a_client_only_by_its_one_whole_name(certified: Path, names: list[str]) -> None:
+    """What a CA of one's own may have signed."""
+    ca_key = serialization.load_pem_private_key((certified / "ca.key").read_bytes(), None)
+    ca = x509.load_pem_x509_certificate((certified / "ca.pem").read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names]))
+        .issuer_name(ca.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(cast("ec.EllipticCurvePrivateKey", ca_key), hashes.SHA256())
+    )
+    (certified / "odd.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.NoEncryption()
+    (certified / "odd.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    )
+    odd = {"certificate": certified / "odd.pem", "key": certified / "odd.key"}
+    with (
+        whole(certified, Doors("127.0.0.1:0", mutual=True)) as service,
+        service.client(1, **odd) as client,
+        pytest.raises(UserError, match="not that of client 1"),
+    ):
+        client.wait_for_welcome(30)
 
 
 @pytest.mark.parametrize("doors", [Doors("127.0.0.1:0"), Doors("127.0.0.1:0", admin="127.0.0.1:0")])

@@ -123,7 +123,7 @@ def test_two_sessions_of_one_client_are_told_of_each_other(tmp_path):
         served.hello(0)
         first = served.sessions[0]
         served.reconnect(0)
-        assert "token used twice" in first.sent[-1][0].refusal.reason
+        assert first.sent[-1][0].refusal.replaced
 
 
 def test_a_pulled_model_has_its_branchs_version(tmp_path):

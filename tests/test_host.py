@@ -1,6 +1,7 @@
 """The host: what clients ask for happens once, what is due happens in order, and nothing bad gets past the checks."""
 
 import json
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -429,6 +430,14 @@ REFUSALS: dict[str, tuple[Callable[[Hosted], tuple[Head, list[Any]]], str]] = {
     "deep answer": (answering(deep(200)), "levels deep"),
     "deeper answer": (answering(deep(450)), ""),
     "deepest answer": (answering(deep(100_000)), "cannot be read"),
+    "one tensor many times": (
+        lambda served: served.pushed(0, answers={"a": [torch.zeros(100_000)] * 11}),
+        "the answers hold 110",
+    ),
+    "endless header": (
+        lambda served: (served.pushed(0)[0], [struct.pack("<Q", 2 << 20), b" " * (2 << 20)]),
+        "a header of 2097152 bytes; expected at most 1048576",
+    ),
     "nan in an answer's tensor": (
         lambda served: served.pushed(0, answers={"a": torch.tensor([NAN])}),
         "an answer holds NaN or Inf",

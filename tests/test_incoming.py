@@ -32,6 +32,7 @@ def read_at(bytes_per_second: int, seconds: int, limits: Limits) -> float:
             return next(rest)
 
         incoming = Incoming(next_second, lambda: limits, size, memory := Memory(), 0)
+        incoming.greeted = True
         with suppress(WireError):
             whole = await incoming.message()
             assert whole is not None
@@ -63,6 +64,7 @@ def test_many_bytes_at_once_are_not_held_through_hours_of_silence() -> None:
             return await asyncio.Event().wait() if frame is None else frame  # type: ignore[return-value]
 
         incoming = Incoming(next_frame, lambda: limits, 100 * MEGABYTE, memory := Memory(), 0)
+        incoming.greeted = True
         with pytest.raises(WireError, match="bytes of a message have come in"):
             await incoming.message()
         assert memory.taken > 51 * MEGABYTE
@@ -81,6 +83,7 @@ def test_heads_count_like_bodies() -> None:
         for frame in frames(head, [b"y" * 500]):
             queue.put_nowait(frame)
         incoming = Incoming(queue.get, Limits, MEGABYTE, memory := Memory(), 0)
+        incoming.greeted = True
         whole = await incoming.message()
         assert whole is not None
         *message, charge = whole
@@ -115,8 +118,9 @@ def test_a_limit_that_has_changed_counts_for_the_next_message() -> None:
         for frame in sent:
             queue.put_nowait(frame)
         incoming = Incoming(queue.get, lambda: limits.pop(0), MEGABYTE, Memory(), 0)
+        incoming.greeted = True
         assert await incoming.message() is not None
-        with pytest.raises(WireError, match="has 3000 bytes; expected at most 2000"):
+        with pytest.raises(WireError, match="a push has 3000 bytes; expected at most 2000 here"):
             await incoming.message()
 
     run_virtually(read())
@@ -152,6 +156,7 @@ def test_whatever_comes_memory_stays_within_its_limit_and_is_given_back(
             return next(coming, grpc.aio.EOF)
 
         incoming = Incoming(next_frame, lambda: limits, 4000, memory, 0)
+        incoming.greeted = True
         charges = []
         try:
             while (whole := await incoming.message()) is not None:

@@ -20,7 +20,7 @@ from polytempo.serve.certs import make_certs
 from polytempo.serve.incoming import BusyError
 from polytempo.serve.operations import Limits
 from polytempo.serve.server import SESSIONS
-from polytempo.serve.wire_pb2 import Frame, Head, Hello, Pull
+from polytempo.serve.wire_pb2 import Frame, Head, Hello, Pull, Push
 from serving import Running, nudge, running, until
 from strangers import Stranger, begun, stranger
 
@@ -74,11 +74,18 @@ def test_half_a_message_and_silence_ends_the_session(tmp_path: Path) -> None:
         others_work(server)
 
 
-def test_half_a_first_message_ends_the_session_too(tmp_path: Path) -> None:
-    limits = {"slow_seconds": 0.2, "hello_seconds": 60.0}
-    with running(tmp_path, limits=limits) as server, stranger(server.address, server.token(0)) as slow:
-        slow.send(begun(size=1000, sent=10, hello=Hello()))
-        ended_with("bytes of a message have come in", slow, server)
+@pytest.mark.parametrize("kind", [{"hello": Hello()}, {"push": Push()}])
+def test_before_hello_nobody_may_send_much_and_only_a_push_has_a_body(tmp_path: Path, kind: dict[str, Any]) -> None:
+    with running(tmp_path) as server, stranger(server.address, server.token(0)) as loud:
+        loud.send(begun(size=1000, sent=10, **kind))
+        ended_with("has 1000 bytes; expected at most 0 here", loud, server)
+
+
+def test_a_pull_has_no_body(tmp_path: Path) -> None:
+    with running(tmp_path) as server, stranger(server.address, server.token(0)) as loud:
+        loud.hello()
+        loud.send(begun(size=1000, sent=10, pull=Pull()))
+        ended_with("a pull has 1000 bytes; expected at most 0 here", loud, server)
 
 
 def test_a_message_that_is_larger_than_allowed_is_refused_before_it_has_come(tmp_path: Path) -> None:
@@ -86,7 +93,7 @@ def test_a_message_that_is_larger_than_allowed_is_refused_before_it_has_come(tmp
         with stranger(server.address, server.token(0)) as large:
             large.hello()
             large.send(begun(size=2001, sent=10))
-            ended_with("a message has 2001 bytes; expected at most 2000", large, server)
+            ended_with("a push has 2001 bytes; expected at most 2000 here", large, server)
         others_work(server, 0)
 
 
@@ -138,7 +145,7 @@ def test_what_is_waiting_for_an_answer_counts_until_it_has_one(tmp_path: Path) -
     with running(tmp_path) as server, stranger(server.address, server.token(0)) as visitor:
         visitor.hello()
         for _ in range(5):
-            number = visitor.say(Head(pull=Pull()), [b"x" * 1000])
+            number = visitor.say(Head(push=Push(task=99)), [b"x" * 1000])
             assert visitor.read().answers == number
         until(lambda: server.server._memory.taken == 0)
         until(lambda: [session.waiting for session in server.server._open] == [{}])
@@ -208,7 +215,7 @@ UNREAD: dict[str, Any] = {"limits": {"unread_seconds": 0.3}, "norm_bound": 1e6}
 
 def put_out_for_not_reading(server: Running, deaf: Stranger) -> None:
     deaf.hello()
-    deaf.say(Head(pull=Pull()), [b"x" * 1000])
+    deaf.say(Head(pull=Pull()))
     until(lambda: not server.server._open)
     assert server.server._memory.taken == 0
 

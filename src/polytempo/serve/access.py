@@ -228,7 +228,7 @@ def enrol(
         found = known["codes"].pop(used, None)
         if found is None or found.expires <= utc_now():
             raise UserError(UNKNOWN_CODE)
-        if certified is not None and client_name(found.client) not in certified:
+        if certified is not None and tuple(certified) != (client_name(found.client),):
             raise UserError(f"This code is for client {found.client}, and the certificate shown is not.")
         owners = {entry.token: who for name in ("operators", "clients") for who, entry in known[name].items()}
         if owners.get(token_hash, found.client) != found.client:

@@ -34,6 +34,8 @@ except ImportError:
         "pip install --constraint constraints.txt '.[operate]' in the source of Polytempo."
     ) from None
 
+SILENT = logging.Logger("polytempo.serve.silent", logging.CRITICAL + 1)
+"""What aiohttp would say of a malformed request quotes its headers, tokens included."""
 LARGEST_BODY = 4096
 WORTH_COMPRESSING = 4096
 """Bytes."""
@@ -82,7 +84,9 @@ class Admin:
         self._answers: Counter[str] = Counter()
         self._page = {"/" if path.name == "index.html" else f"/{path.name}": path for path in _page_files()}
         self._public = frozenset(self._page) | {"/healthz"}
-        self._runner = web.AppRunner(self._app(), access_log=None, lingering_time=1.0, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(
+            self._app(), access_log=None, logger=SILENT, lingering_time=1.0, shutdown_timeout=1.0
+        )
         self._door = Door(self._protocol, lifetime)
 
     async def start(self, address: str, context: ssl.SSLContext | None) -> int:

@@ -17,15 +17,19 @@ from polytempo.serve.events import Handed
 from polytempo.serve.operations import Operations
 from polytempo.serve.roster import LONGEST_REASON
 from polytempo.serve.service import Flight
-from polytempo.serve.wire import WireError, as_written, entries_of, floats, read_body
+from polytempo.serve.wire import WireError, as_written, body_header, entries_of, floats, read_body
 from polytempo.serve.wire_pb2 import Push
 
 LARGEST_NORM = 1e19
 """The squares of a longer vector may sum to more than a float32 holds."""
 LONGEST_NAME = 40
 """Of an encoding."""
-ANSWER_BYTES = 64 << 20
+ANSWER_NUMBERS = 1_000_000
+"""In all answers of an update. One that is named twice counts twice: whoever makes arrays of lists copies it twice."""
+ANSWER_BYTES = 8 * ANSWER_NUMBERS
 ANSWER_TENSORS = 1024
+HEADER_BYTES = 1 << 20
+"""Of a body: its header is parsed at once, and may name millions of tensors."""
 DEEPEST_ANSWER = 32
 """Levels of nesting; what is nested deeper could not be written to the journal, or not be read back."""
 
@@ -105,7 +109,7 @@ def _weights(body: bytearray, start: Tensor, trained: Tensor | None, schema: Sch
     if data is not None:
         weights = floats(data)
     else:
-        found = _read(body)
+        found = _read(body, max(HEADER_BYTES, 2 * len(body_header(entries_of(schema)))))
         weights = start.clone()
         for name, shape in zip(schema.names, schema.shapes, strict=True):
             span = schema.spans[name]
@@ -120,7 +124,7 @@ def _weights(body: bytearray, start: Tensor, trained: Tensor | None, schema: Sch
 def _decoded(name: str, body: bytearray, start: Tensor, trained: Tensor | None) -> tuple[Tensor, Arrays]:
     """The start with the encoded difference, and what else the body holds. Also in an encoding that the server agrees
     to no more: it may be an update that was made before."""
-    found = _read(body)
+    found = _read(body, HEADER_BYTES)
     entries = start.numel() if trained is None else int(trained.sum())
     try:
         encoding = parse_encoding(name)
@@ -130,7 +134,10 @@ def _decoded(name: str, body: bytearray, start: Tensor, trained: Tensor | None) 
     return added(start, difference, trained), found
 
 
-def _read(body: bytearray) -> Arrays:
+def _read(body: bytearray, longest_header: int) -> Arrays:
+    header = int.from_bytes(body[:8], "little")
+    if header > longest_header:
+        raise Refused(f"the tensors have a header of {header} bytes; expected at most {longest_header}")
     try:
         return read_body(body)
     except WireError as error:
@@ -176,15 +183,22 @@ def _answers(text: str, tensors: list[Tensor]) -> dict[str, Any]:
         raise Refused("the answers cannot be read") from None
     if type(answers) is not dict or not all(type(name) is str for name in answers):
         raise Refused("the answers are no table of names")
-    _check_answer(answers)
+    numbers = _checked_size(answers)
+    if numbers > ANSWER_NUMBERS:
+        raise Refused(f"the answers hold {numbers} numbers; expected at most {ANSWER_NUMBERS}")
     return answers
 
 
-def _check_answer(value: Any, depth: int = 0) -> None:
+def _checked_size(value: Any, depth: int = 0) -> int:
+    """How many numbers and words an answer holds."""
     if depth > DEEPEST_ANSWER:
         raise Refused(f"an answer is nested more than {DEEPEST_ANSWER} levels deep")
     if isinstance(value, float) and not math.isfinite(value):
         raise Refused("an answer holds NaN or Inf")
+    if isinstance(value, Tensor):
+        return value.numel()
+    if isinstance(value, np.ndarray):
+        return value.size
     parts = [*value, *value.values()] if isinstance(value, dict) else value
-    for part in parts if isinstance(parts, list | tuple | deque) else ():
-        _check_answer(part, depth + 1)
+    inside = parts if isinstance(parts, list | tuple | deque) else ()
+    return 1 + sum(_checked_size(part, depth + 1) for part in inside)

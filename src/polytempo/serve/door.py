@@ -20,6 +20,8 @@ LIFETIME = 20.0
 """Seconds for one request and its answer, from the first packet to the last."""
 HANDSHAKE = 5.0
 """Seconds."""
+LARGEST_REQUEST = 32 << 10
+"""Bytes, headers included. HTTP libraries keep much of what they refuse for longer than they should."""
 BREATH = 0.1
 """Seconds until it is tried again when the machine has no room for a connection."""
 
@@ -101,16 +103,23 @@ class Door:
 
 
 class _Watched(asyncio.Protocol):
-    """A protocol, and word of its end."""
+    """A protocol that is given no more than a request may have, and word of its end."""
 
     def __init__(self, protocol: asyncio.Protocol, gone: asyncio.Event) -> None:
         self._gone = gone
         self._protocol = protocol
-        self.data_received = protocol.data_received  # type: ignore[method-assign]
+        self._received = 0
         self.eof_received = protocol.eof_received  # type: ignore[method-assign]
         self.connection_made = protocol.connection_made  # type: ignore[method-assign]
         self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
         self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > LARGEST_REQUEST:
+            self._gone.set()  # which cuts it off
+        else:
+            self._protocol.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._protocol.connection_lost(exc)

@@ -1,6 +1,8 @@
 """The client's side of enrolment: a one-time code becomes its token."""
 
 import secrets
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,10 +67,23 @@ def _ask(address: str, credentials: grpc.ChannelCredentials | None, said: Enrolm
     with channel:
         call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
         try:
-            answer: Enrolled = call(said, timeout=SECONDS)
+            answer = _answered(call, said)
         except grpc.RpcError as error:
             failed: Any = error
             reason = str(failed.details())
             hint = hint_for(reason, credentials is not None, certified)
             raise UserError(f"{address} does not enrol this client: {in_words(reason)}{hint}") from None
     return answer
+
+
+def _answered(call: Callable[..., Enrolled], said: Enrolment) -> Enrolled:
+    """The server's answer; a server that is busy is asked again."""
+    until = time.monotonic() + SECONDS
+    while True:
+        try:
+            return call(said, timeout=SECONDS)
+        except grpc.RpcError as error:
+            busy: Any = error
+            if busy.code() != grpc.StatusCode.RESOURCE_EXHAUSTED or time.monotonic() > until:
+                raise
+            time.sleep(1.0)

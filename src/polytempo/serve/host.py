@@ -209,7 +209,9 @@ class Host:
         self.journal.void(number, repr(error))
         self.service = recover(self.journal, self._begin)
         if request is not None:
-            self._refuse(request, f"the strategy could not take it: {error!r}")
+            reason = f"the strategy could not take it: {error!r}"
+            self._refuse(request, reason)
+            self._judge(request, reason)
         for session in self.sessions.values():
             session.end()
         self.sessions.clear()

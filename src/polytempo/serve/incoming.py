@@ -91,7 +91,8 @@ class Incoming:
         self._memory, self._client = memory, client
         self._assembler = Assembler()
         self._charge = Charge(memory, client)
-        self._greeted = False
+        self.greeted = False
+        """Has a first message come?"""
 
     async def message(self) -> tuple[Head, bytearray, Charge] | None:
         """The next whole message, with what it holds of the memory; None when there will be no more. The first has to
@@ -99,7 +100,7 @@ class Incoming:
         finish."""
         limits, loop = self._limits(), asyncio.get_running_loop()
         largest = limits.message_bytes or self._largest
-        deadline = None if self._greeted else loop.time() + limits.hello_seconds
+        deadline = None if self.greeted else loop.time() + limits.hello_seconds
         began, received, bought = 0.0, 0, 0.0
         while True:
             try:
@@ -118,9 +119,10 @@ class Incoming:
             # Twice, because a client that comes again may have left half of the same message behind.
             self._charge.add(count, limits.memory_bytes, 2 * (largest + LARGEST_HEAD))
             received += count
-            whole = self._assembler.add(frame, largest)
+            pushes = self.greeted and frame.head.WhichOneof("kind") == "push"
+            whole = self._assembler.add(frame, largest if pushes else 0)
             if whole is not None:
-                self._greeted = True
+                self.greeted = True
                 charge, self._charge = self._charge, Charge(self._memory, self._client)
                 return *whole, charge
             # What has come buys time for what is to come, but only as much as the next frame needs: many bytes at once

@@ -127,6 +127,7 @@ class Journal:
     def lock(self) -> None:
         """Take the journal for writing."""
         try:
+            self.directory.chmod(0o700)
             self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -138,7 +139,9 @@ class Journal:
 
     def _find_end(self) -> None:
         newest = self.newest_snapshot() or 0
-        ((last, size),) = self._query("SELECT max(number), sum(size) FROM events WHERE number > ?", newest)
+        ((last, size),) = self._query(
+            "SELECT max(number), sum(size + length(detail)) FROM events WHERE number > ?", newest
+        )
         self.last = last or newest
         self.unsaved_events, self.unsaved_bytes = self.last - newest, size or 0
         self.snapshot_bytes = self._newest_size()
@@ -192,7 +195,7 @@ class Journal:
                 os.ftruncate(segment.file, began)
             raise unwritable(self.directory, error) from error
         self._unmarked.clear()
-        written = sum(row[10] for row in rows)
+        written = sum(row[10] + len(row[6]) for row in rows)
         self.last += len(rows)
         self.unsaved_events += len(rows)
         self.unsaved_bytes += written

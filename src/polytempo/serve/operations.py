@@ -18,7 +18,7 @@ class Limits(Table):
     sessions: int = Field(default=2_000, ge=1, description="open at a time")
     requests_per_second: float = Field(default=100.0, gt=0, description="of one client; who asks more often waits")
     message_bytes: int | None = Field(
-        default=None, ge=1024, description="the largest message taken (default: the model's size and 64 MB for answers)"
+        default=None, ge=1024, description="the largest message taken (default: the model's size and 8 MB for answers)"
     )
     memory_bytes: int = Field(
         default=1 << 30,

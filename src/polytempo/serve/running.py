@@ -78,6 +78,8 @@ def run_service(
     """Serve until SIGINT or SIGTERM, then stop with a snapshot; at SIGHUP read ``service.toml`` again. ``directory``
     holds that file, ``access.json``, the server's certificate and key, and the journal."""
 
+    os.umask(0o077)  # whatever is written is for the owner only
+
     async def until_signalled() -> None:
         stop, again = asyncio.Event(), asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias, cast, get_args
 
 import grpc
 import grpc.aio
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 from google.protobuf.message import DecodeError
 
 from polytempo.core.errors import UserError
@@ -54,6 +56,10 @@ SERVER_OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that never speaks
     ("grpc.max_connection_idle_ms", 60_000),  # one that opens no session
     ("grpc.max_concurrent_streams", 8),
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few bytes must not become many
+    # What has not been looked at yet holds memory, and gRPC bounds the headers of a call only loosely.
+    ("grpc.server.max_pending_requests", 8),
+    ("grpc.server.max_pending_requests_hard_limit", 16),
 )
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -243,7 +249,7 @@ class Server:
         return cast("int", client), hash_of(token)  # abort raises
 
     def _shows_certificate_of(self, client: int, context: Context) -> bool:
-        return not self._mutual or client_name(client) in _common_names(context)
+        return not self._mutual or _common_names(context) == (client_name(client),)
 
     async def _admit(self, client: int, token_hash: str, context: Context) -> None:
         """Turn away, for now, who would be one too many."""
@@ -400,6 +406,10 @@ def _most_connections() -> int:
 
 
 def _common_names(context: Context) -> tuple[str, ...]:
-    """Of the certificate that the other side has shown."""
-    shown = context.auth_context().get("x509_common_name", ())
-    return tuple(name.decode("utf-8", "replace") for name in shown)
+    """Of the certificate that the other side has shown. gRPC's own word for it ends at a NUL, and leaves out a second
+    name."""
+    shown = context.auth_context().get("x509_pem_cert", ())
+    certificates = [x509.load_pem_x509_certificate(pem) for pem in shown]
+    return tuple(
+        str(name.value) for one in certificates for name in one.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    )

@@ -178,5 +178,6 @@ class Assembler:
         if frame.head.ByteSize() > LARGEST_HEAD:
             raise WireError(f"a head has {frame.head.ByteSize()} bytes; expected at most {LARGEST_HEAD}")
         if frame.head.size > limit:
-            raise WireError(f"a message has {frame.head.size} bytes; expected at most {limit}")
+            kind = frame.head.WhichOneof("kind")
+            raise WireError(f"a {kind} has {frame.head.size} bytes; expected at most {limit} here")
         self._head = frame.head
