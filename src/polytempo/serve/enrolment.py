@@ -21,6 +21,8 @@ from polytempo.serve.wire import ENROL
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment
 
 SECONDS = 30.0
+BUSY = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED)
+"""What a server says that has too much to do."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,6 @@ def _answered(call: Callable[..., Enrolled], said: Enrolment) -> Enrolled:
             return call(said, timeout=SECONDS)
         except grpc.RpcError as error:
             busy: Any = error
-            if busy.code() != grpc.StatusCode.RESOURCE_EXHAUSTED or time.monotonic() > until:
+            if busy.code() not in BUSY or time.monotonic() > until:
                 raise
             time.sleep(1.0)
