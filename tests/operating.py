@@ -48,6 +48,7 @@ def a_status(clients: int | list[dict[str, Any]] = 3, **changed: Any) -> dict[st
         "stopped": False,
         "draining": False,
         "process": 4321,
+        "strategy": "casa",
         "uptime": 3600.0,
         "updates": 1234,
         "updates_per_second": 4.25,

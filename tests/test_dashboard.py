@@ -70,6 +70,7 @@ def test_the_figures_are_there_and_follow_what_the_server_says(browser, opened):
     opened.said = {**opened.said, "updates": 1300, "written": time.time()}
     browser.until("document.querySelector('#figure-updates .value').textContent === '1,300'")  # by itself
     assert browser.evaluate("document.querySelector('#figure-rate .line').getAttribute('d').includes('L')")
+    assert browser.text("#uptime").startswith("casa · up 1 h")
     assert "certificate ends in" in browser.text("#uptime")
 
 

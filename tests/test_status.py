@@ -1,4 +1,4 @@
-"""What a service tells of the mixtures that its method estimates."""
+"""What a service tells of its clients, and of the mixtures that its method estimates."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from polytempo.cli.main import app
 from polytempo.core.events import Update
+from polytempo.serve.access import make_tokens
+from polytempo.serve.roster import ACCESS, Roster
 from polytempo.serve.status import read_status
 from polytempo.strategies import Strategy
 from serving import Hosted, hosted, some_events
@@ -73,3 +75,17 @@ def test_the_journals_bytes_are_those_that_no_snapshot_makes_superfluous(tmp_pat
         served.host.journal.snapshot(served.host.service.save_state())
         served.host._say(stopping=True)
         assert served.host.said()["journal"]["bytes"] == 0
+
+
+def test_whoever_may_come_and_never_did_is_listed_and_in_no_cluster(tmp_path: Path) -> None:
+    make_tokens(tmp_path, 2)
+    with hosted(tmp_path) as served:
+        served.hello(0)
+        served.host.access.roster = Roster.read(tmp_path / ACCESS)
+        served.host._say(stopping=True)
+        said = read_status(served.directory)
+    assert [(row["client"], row["doing"], row["cluster"]) for row in said["clients"]] == [
+        (0, "paused", 0),
+        (1, "away", None),
+    ]
+    assert said["strategy"] == "fedasync"

@@ -43,8 +43,8 @@ def status(
     if names:
         versions = ", ".join(f"{names[name]}: {version}" for name, version in said["branches"].items())
         console.print(f"versions: {versions}")
-    everybody_alone = all(row["cluster"] == row["client"] for row in said["clients"])
-    clustered = len({row["cluster"] for row in said["clients"]}) > 1 and not everybody_alone
+    clusters = {row["client"]: row["cluster"] for row in said["clients"] if row["cluster"] is not None}
+    clustered = len(set(clusters.values())) > 1 and any(cluster != client for client, cluster in clusters.items())
     planned = any("arrival_group" in row for row in said["clients"])
     mixed = any("mixture" in row for row in said["clients"])
     titles = ["client", "doing", "updates", "version", "staleness", "last update", "idle"]
@@ -57,7 +57,7 @@ def status(
         last = "" if row["last_update"] is None else _from_now(row["last_update"] - said["uptime"])
         version, staleness = ("" if row[name] is None else row[name] for name in ("version", "staleness"))
         cells = [row["client"], doing, row["updates"], version, staleness, last, f"{row['idle_share']:.0%}"]
-        cells += [row["cluster"]] * clustered
+        cells += [clusters.get(row["client"], "")] * clustered
         cells += [" ".join(f"{100 * share:.0f}" for share in row.get("mixture", ()))] * mixed
         if "arrival_group" in row:
             cells += [row["arrival_group"], _from_now(row["expected"] - said["uptime"])]

@@ -60,7 +60,7 @@ function take({ operator, role, now, status }) {
   for (const button of [find("new-code"), find("reload")]) show(button, role === "admin");
   say(find("operator"), `${operator} · ${role}`);
   enter();
-  say(find("uptime"), `up ${duration(said.uptime)}${certificate(said)}`);
+  say(find("uptime"), `${said.strategy ?? ""} · up ${duration(said.uptime)}${certificate(said)}`);
   tell(now - said.written);
   showAll();
 }
