@@ -51,6 +51,7 @@ def a_status(clients: int | list[dict[str, Any]] = 3, **changed: Any) -> dict[st
         "strategy": "casa",
         "uptime": 3600.0,
         "updates": 1234,
+        "held_back": 3,
         "updates_per_second": 4.25,
         "branches": {"model": 43},
         "clients": rows,

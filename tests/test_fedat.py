@@ -13,7 +13,7 @@ from building import begun, simulator, update, vector
 from polytempo.core.orders import Orders, Train
 from polytempo.core.state import digest, pack, unpack
 from polytempo.sim.evaluation import Stop
-from polytempo.strategies.fedat import FedAT, mean_delta
+from polytempo.strategies.fedat import FedAT, weighted_mean
 from polytempo.strategies.fedavg import FedAvg
 from polytempo.strategies.parts.participation import EVERYONE, Quota
 from polytempo.strategies.parts.tiers import tiers
@@ -311,11 +311,12 @@ def test_whatever_happens_somebody_trains_and_every_update_is_aggregated_exactly
     aggregated: list[float] = []
     away, paused = {4, 5}, set[int]()
 
-    def recorded(updates):
-        aggregated.extend(one.weights.item() for one in updates)
-        return mean_delta(updates)
+    def recorded(vectors, weights):
+        handed_in = list(vectors)
+        aggregated.extend(one.item() for one in handed_in)
+        return weighted_mean(handed_in, weights)
 
-    with patch("polytempo.strategies.fedat.mean_delta", recorded):
+    with patch("polytempo.strategies.fedat.weighted_mean", recorded):
         for what, client, later in happenings:
             now += later
             if what in ("hand in", "quietly") and clients.training:

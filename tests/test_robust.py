@@ -73,20 +73,20 @@ def test_a_clip_that_is_no_positive_number_is_refused(bad):
         make_experiment(strategy="fedasync", clip=bad)
 
 
-@pytest.mark.parametrize("name", ["standalone", "pace", "fedamp", "pfedgraph-async"])
-def test_a_mix_is_refused_where_every_client_has_a_model_of_its_own_and_clipping_is_not(name):
+@pytest.mark.parametrize("name", ["standalone", "pace", "fedamp", "pfedgraph-async", "cdfl", "fedsoft-async"])
+def test_a_mix_is_refused_where_updates_of_several_clients_cannot_be_mixed_and_clipping_is_not(name):
     make_experiment(strategy=name, clip=2).check()
-    with pytest.raises(UserError, match="a model of its own"):
+    with pytest.raises(UserError, match=r"a model of its own|moves several cluster models"):
         make_experiment(strategy=name, robust="median").check()
 
 
 @pytest.mark.parametrize("name", list(strategies))
-def test_who_is_alone_is_said_rightly(name):
+def test_where_nobody_shares_a_model_nothing_can_be_mixed(name):
     if strategies[name].needs_proxies:  # its models are those of the proxy sets
-        assert not strategies[name].alone
+        assert strategies[name].unmixable
         return
     begins = begun(make_strategy(name, {}), vector(0, 0, 0))
-    assert strategies[name].alone == ([begins.cluster_of(client) for client in range(3)] == [0, 1, 2])
+    assert bool(strategies[name].unmixable) == ([begins.cluster_of(client) for client in range(3)] == [0, 1, 2])
 
 
 # Clipping.
@@ -164,6 +164,23 @@ def test_a_fast_client_counts_once_in_the_median_of_norms():
         hand_in(server, client, 0, 1)
     for _ in range(50):
         assert hand_in(server, 0, 0, 100) == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["fedasync", "fedbuff", "ca2fl", "casa-c"])
+def test_updates_that_lead_nowhere_undo_nothing_however_many_come(name):
+    """Whoever hands its start back would mix an old model in, or fill a buffer with nothing."""
+
+    def trained(zeros):
+        server = begun(make_strategy(name, {}), HERE, clients=5)
+        server.screen = Screen(2.0, Mix(5, 0.5))
+        for turn in range(40):
+            for client in range(4):
+                list(server.receive(update(client, 0, HERE, vector(1 + turn / 10, client / 10)), 0.0) or ())
+            for _ in range(zeros):
+                list(server.receive(update(4, 0, HERE, HERE), 0.0) or ())
+        return [server.model_for(client).tolist() for client in range(4)]
+
+    assert trained(zeros=10) == trained(zeros=0)
 
 
 def test_a_client_that_had_no_time_to_train_does_not_lower_the_bound():
@@ -269,6 +286,25 @@ def test_between_two_moves_of_one_client_half_of_the_others_have_to_be_heard():
     assert hand_in(server, 0, 1, 0) == [1, 0]
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedasync"])
+def test_where_few_of_many_train_at_once_nobody_who_is_picked_has_to_wait(method):
+    """Once enough were heard, which is nine; equally fast clients that are picked at random come again soon."""
+    given = {"clients": 60, "participation": "k:6", "updates": 240, "partition": "iid", "devices": "homogeneous"}
+    experiment = make_experiment(strategy=method, clip=3, robust="median:10", **given)
+    finished = run_experiment(experiment)
+    assert finished.result["held_back"] <= 24
+
+
+def test_no_more_deltas_are_kept_after_a_merge_either():
+    server = listener(mix=Mix(3, 0.5), clients=2 * KEPT)
+    server.branches = {client: client % 2 for client in range(2 * KEPT)}
+    for client in range(2 * KEPT):
+        hand_in(server, client, 1, 0)
+    server.branches = {}
+    hand_in(server, 0, 1, 0)
+    assert len(server.screen.recent) == KEPT
+
+
 def test_who_leaves_and_comes_again_does_not_begin_anew():
     server = mixing(heard=(1, 1, 1, 1, 1))
     assert hand_in(server, 0, 1, 0) == [1, 0]
@@ -339,6 +375,38 @@ def test_echopfl_founds_its_clusters_with_what_clients_handed_in():
         list(server.receive(update(client, 0, HERE, model), 0.0) or ())
     assert sorted(branch.weights.tolist() for branch in server.clusters.branches.values())[0] == [0, 4]
     assert server.founded == 2
+
+
+def test_echopfl_places_whom_it_only_hears_and_sends_nothing_to_the_idle():
+    server = two_clusters()
+    server.training[3] = (server.cluster_of(3),)
+    model = server.model_for(3).clone()
+    list(server.receive(update(3, 0, HERE, vector(0, 9)), 0.0) or ())
+    list(server.receive(update(3, 0, HERE, vector(0, 9)), 0.0) or ())  # out of turn
+    assert server.screen.held_back > 0
+    assert 3 not in server.training
+    assert server.cluster_of(3) == server.cluster_of(0)
+    assert model is not None
+
+
+def test_casa_compares_whom_it_only_hears():
+    server = begun(make_strategy("casa", {}), HERE, clients=4)
+    server.screen = Screen(2.0, None)
+    for client in (0, 1):
+        server.receive(update(client, 0, HERE, vector(1, client)), 0.0)
+    assert server.model_for(0).tolist() == [0, 0]
+    assert server.similarity()[1, 0] == pytest.approx(0.5**0.5)
+    assert (server.began[:2] == -1).all()
+
+
+def test_fedat_makes_a_tiers_model_of_what_its_members_handed_in_though_one_was_only_heard():
+    server = begun(make_strategy("fedat", {}), HERE, clients=2)
+    server.screen = Screen(None, Mix(3, 0.5))
+    for client in (0, 1):
+        list(server.ready(client, 0.0) or ())
+    for client in (0, 1):
+        list(server.receive(update(client, 0, HERE, vector(2, 2)), 1.0) or ())
+    assert server.model_for(0).tolist() == [1, 1]  # the first was only heard, and the mean is over both
 
 
 def test_casa_mixes_a_newcomer_with_those_of_the_cluster_that_it_is_put_into():

@@ -35,6 +35,7 @@ GAUGES = (
 )
 COUNTERS = (
     ("updates", ("updates",), "Updates that were applied since the service began"),
+    ("updates_held_back", ("held_back",), "Updates that moved no model: clipping and robust mixing only heard them"),
     ("received_bytes", ("bytes", "in"), "Bytes of messages from clients since the server started"),
     ("sent_bytes", ("bytes", "out"), "Bytes of messages to clients since the server started"),
 )

@@ -63,6 +63,7 @@ class StatusFile:
                 "strategy": journal.about["settings"]["strategy"],
                 "uptime": now,
                 "updates": service.updates,
+                "held_back": service.strategy.held_back,
                 "updates_per_second": self._rate(seconds, service.updates),
                 "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
                 "clients": _clients(service, now, connected, access.roster, refusals),

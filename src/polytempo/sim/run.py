@@ -251,6 +251,7 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict
         "purity": last["purity"],
         "ari": last["ari"],
         "epsilon": simulator.uploads.epsilon(int(simulator.clients.updates.max())),
+        "held_back": simulator.strategy.held_back,
         "digest": digest(simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates),
     }
 

@@ -31,8 +31,6 @@ ENTRIES_PER_CLIENT = 10
 class DynamicClusters(Clustered, ABC):
     """Clusters that are found while they are trained (section 4.3); how much an update counts is up to ``decay``."""
 
-    only_learns = True
-
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
     gamma: float = Field(0.15, gt=0, description="a cluster splits when alpha_c < eigengap^gamma")
     source: Literal["delta", "weights"] = Field("delta", description="what is compared: local progress or raw weights")
@@ -73,6 +71,16 @@ class DynamicClusters(Clustered, ABC):
     def updated(self, update: Update, now: float) -> Orders:
         """Algorithm 1."""
         self.t += 1
+        cluster, decay = self._cluster(update, now)
+        self.aggregate(self.clusters.branches[cluster], update, decay, float(self.alpha[update.client]))
+        return None
+
+    def heard(self, update: Update, now: float) -> Orders:
+        self._cluster(update, now)
+        return None
+
+    def _cluster(self, update: Update, now: float) -> tuple[int, Decay]:
+        """Place the client and compare its update; its cluster then, and the decay there."""
         client = update.client
         self.began[client] = -1
         fingerprint = self._fingerprint(update)
@@ -85,8 +93,7 @@ class DynamicClusters(Clustered, ABC):
         decay = self.decay(len(self.clusters.members[cluster]))
         self.alpha[client] = decay.client(self.tau(update))
         self._offer(fingerprint, update.version, cluster, decay.stale_after)
-        self.aggregate(self.clusters.branches[cluster], update, decay, float(self.alpha[client]))
-        return None
+        return cluster, decay
 
     def aggregate(self, branch: Branch, update: Update, decay: Decay, alpha: float) -> None:
         """``g_k <- (1 - alpha_i) g_k + alpha_i w_i`` (Eq. 9)"""

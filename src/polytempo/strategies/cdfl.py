@@ -72,9 +72,10 @@ class CDFL(Mixtures):
         if not deprecated:
             self._learn(update, self.beta0 * self.freshness(age) * relevance(shares, used["b1_bar"]))
 
-    def branch_of(self, update: Update) -> int:
+    def heard(self, update: Update, now: float) -> None:
         shares = self._estimate(update)
-        return self.cluster_of(update.client) if shares is None else int(shares.argmax())
+        if shares is not None:
+            self.shares[update.client] = shares
 
     def _estimate(self, update: Update) -> np.ndarray | None:
         """None for a model so large that its loss is no number."""

@@ -72,7 +72,6 @@ class EchoPFL(Clustered):
     )
 
     together = False
-    only_learns = True
 
     def setup(self) -> None:
         self.founded = 0
@@ -125,32 +124,45 @@ class EchoPFL(Clustered):
     # What clients hand in.
 
     def updated(self, update: Update, now: float) -> Iterator[Order]:
-        client = update.client
-        offered = self.training.pop(client, ())
-        self._hear_soft_label(update)
+        offered = self.training.pop(update.client, ())
         if self._founds(update):
+            self._hear_soft_label(update)
             self._found(update)
         else:
-            before = self.clusters.home.get(client)
-            self.clusters.assign(client, self._nearest(update, offered))
-            self._hear_feedback(update, offered, before)
+            self._place(update, offered)
             yield from self._mix(update)
         yield from self._refine(now)
+
+    def heard(self, update: Update, now: float) -> None:
+        offered = self.training.pop(update.client, ())
+        if not self._founds(update):
+            self._place(update, offered)
+
+    def _place(self, update: Update, offered: tuple[int, ...]) -> None:
+        """Assign the client, and hear what it says of its cluster."""
+        self._hear_soft_label(update)
+        before = self.clusters.home.get(update.client)
+        self.clusters.assign(update.client, self._nearest(update, offered))
+        self._hear_feedback(update, offered, before)
 
     def branch_of(self, update: Update) -> int:
         if self._founds(update):
             return self.clusters.next_number if self.founded else next(iter(self.clusters.branches))
-        self._hear_soft_label(update)
         return self._nearest(update, self.training.get(update.client, ()))
 
     def left(self, client: int, now: float) -> Orders:
         self.training.pop(client, None)
         return super().left(client, now)
 
-    def _hear_soft_label(self, update: Update) -> None:
+    def _soft_label(self, update: Update) -> np.ndarray | None:
+        """What the client says with this update, or said last."""
         fit = update.answers.get(FIT)
         said = fit.get("soft_labels") if isinstance(fit, dict) else None
         label = as_soft_label(update.answers.get(SOFT_LABELS, said))
+        return self.soft_labels.get(update.client) if label is None else label
+
+    def _hear_soft_label(self, update: Update) -> None:
+        label = self._soft_label(update)
         if label is not None:
             self.soft_labels[update.client] = label
 
@@ -195,7 +207,7 @@ class EchoPFL(Clustered):
     def _distance(self, update: Update, cluster: int) -> float:
         model = self.clusters.branches[cluster].weights
         if self.assignment == "kl":
-            return divergence(self.soft_labels.get(update.client), self._soft_label_of(cluster, update.client))
+            return divergence(self._soft_label(update), self._soft_label_of(cluster, update.client))
         if self.assignment == "cosine":
             own, theirs = update.own_weights - self.setting.initial, model - self.setting.initial
             return -cosine(own, theirs, norm(own) * norm(theirs))

@@ -23,7 +23,7 @@ from torch import Tensor
 from polytempo.core.events import Update
 from polytempo.core.orders import Objective, Orders, Train
 from polytempo.core.state import stateful
-from polytempo.strategies.parts.rounds import mean_delta
+from polytempo.strategies.parts.rounds import weighted_mean
 from polytempo.strategies.parts.tiers import tiers
 from polytempo.strategies.strategy import Strategy, strategy
 
@@ -119,7 +119,7 @@ class FedAT(Strategy):
         if not round_.arrived:
             return
         updates = sorted(round_.arrived, key=lambda update: update.client)
-        model = updates[0].start + mean_delta(updates)
+        model = weighted_mean((update.weights for update in updates), [update.samples for update in updates])
         self.seconds |= round_.seconds
         self.samples |= {update.client: update.samples for update in updates}
         fewest = min((self.rounds[client] for client in self.models), default=1)

@@ -33,8 +33,8 @@ class FedSoftAsync(Mixtures):
         for k in np.flatnonzero(shares).tolist():
             self.clusters[k].mix(update.weights, self.beta0 * shares[k] * self.freshness(self.age(update)))
 
-    def branch_of(self, update: Update) -> int:
-        return int(self._shares(update).argmax())
+    def heard(self, update: Update, now: float) -> None:
+        self.shares[update.client] = self._shares(update)
 
     def _shares(self, update: Update) -> np.ndarray:
         """What the client says, unless these are no shares: then what was last known."""

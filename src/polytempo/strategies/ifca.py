@@ -72,6 +72,9 @@ class IFCAAsync(DecayedMixing, BestOfK):
         self.mix_in(self.clusters.branches[cluster], update)
         self.clusters.assign(update.client, cluster)
 
+    def heard(self, update: Update, now: float) -> None:
+        self.clusters.assign(update.client, self.chosen(update))
+
 
 def shuffled(setting: Setting, number: int) -> Tensor:
     """The initial model with the entries of each named tensor in another order."""

@@ -88,9 +88,9 @@ class Method(BaseModel):
 
     def _mix_for(self, strategy: Strategy) -> Mix | None:
         mix = parse_robust(self.robust)
-        if mix is not None and strategy.alone:
+        if mix is not None and strategy.unmixable:
             raise UserError(
-                f"robust is {self.robust!r}, and in {self.strategy} every client has a model of its own, so that there "
-                "are no updates of others to mix with. Leave robust out; clip works with every method."
+                f"robust is {self.robust!r}, and in {self.strategy} {strategy.unmixable}. Leave robust out; clip works "
+                "with every method."
             )
         return mix

@@ -13,7 +13,7 @@ class Standalone(Strategy):
     """No federation: ``w_i`` is whatever client i last trained, and it goes on from there."""
 
     travels = False
-    alone = True
+    unmixable = "every client has a model of its own, so that there are no updates of others to mix with"
 
     def setup(self) -> None:
         self.own: dict[int, Branch] = {}

@@ -52,11 +52,10 @@ class Strategy:
     """Do models travel between server and clients? If not, they cost no bytes and no network time."""
     reconstructed: ClassVar[bool] = False
     """Is the method known only from how other papers describe it? Tables say so."""
-    alone: ClassVar[bool] = False
-    """Has every client a branch of its own? Then there is nobody with whom its deltas could be mixed robustly."""
+    unmixable: ClassVar[str] = ""
+    """Why deltas of several clients cannot be mixed robustly; empty if they can."""
     only_learns: ClassVar[bool] = False
-    """Does the method do nothing with an update but learn from it? Then it need not be told of one that is to move
-    nothing (``parts/robust.py``); others may be waiting for it."""
+    """Does ``updated`` do nothing but move a model? Then an update that is to move nothing need not be told."""
     needs_proxies: ClassVar[bool] = False
     """Does the server need proxy sets, samples of its own for each cluster (``parts/proxies.py``)?"""
 
@@ -81,12 +80,8 @@ class Strategy:
     def receive(self, update: Update, now: float) -> Orders:
         """What drivers call when an update arrives: ``updated``, with the update clipped and mixed if that is set. Not
         for methods to override."""
-        if self.screen is not None:
-            screened = self.screen.screened(update, self)
-            if screened is None and self.only_learns:
-                return None
-            update = leading_nowhere(update, self.model_for(update.client)) if screened is None else screened
-        return self.updated(update, now)
+        screened = update if self.screen is None else self.screen.screened(update, self)
+        return self.heard(update, now) if screened is None else self.updated(screened, now)
 
     # Events. Each answers with orders, or with nothing.
 
@@ -102,6 +97,11 @@ class Strategy:
     def updated(self, update: Update, now: float) -> Orders:
         """A client hands in its result. It says ``ready`` afterwards."""
         return None
+
+    def heard(self, update: Update, now: float) -> Orders:
+        """A client hands in a result that is to move no model, because too few others were heard (``parts/robust.py``).
+        Told as one that leads nowhere, for methods that wait for it; those that place clients do that here."""
+        return None if self.only_learns else self.updated(leading_nowhere(update, self.model_for(update.client)), now)
 
     def pulled(self, client: int, now: float) -> Orders:
         """A client asks for its model without training. Answer with Send."""
@@ -121,6 +121,11 @@ class Strategy:
     def model_for(self, client: int) -> Tensor:
         """What this client would be served now."""
         return self.model.weights
+
+    @property
+    def held_back(self) -> int | None:
+        """How many updates were only heard and moved nothing; None where updates are not looked at before."""
+        return None if self.screen is None else self.screen.held_back
 
     def cluster_of(self, client: int) -> int:
         """Clients with the same number share a model."""

@@ -23,7 +23,7 @@ class Collaboration(Strategy, ABC):
     """The base of all such methods. A method says how client i's model is compared with others' (``meet``), which
     weights follow (``weigh``) and what local training adds to the loss (``objective``)."""
 
-    alone = True
+    unmixable = "every client has a model of its own, so that there are no updates of others to mix with"
     questions: tuple[str, ...] = ()
     """What clients are asked for the weights."""
 

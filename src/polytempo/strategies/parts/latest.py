@@ -88,12 +88,16 @@ class LatestClustered(DecayedMixing, Clustered, ABC):
         return super().left(client, now)
 
     def updated(self, update: Update, now: float) -> None:
+        if update.client in self.clusters.home:
+            self.mix_in(self.clusters.branches[self.clusters.home[update.client]], update)
+        self.heard(update, now)
+
+    def heard(self, update: Update, now: float) -> None:
         client, vector = update.client, self.compared(update)
         if client not in self.clusters.home:
             self.clusters.assign(client, nearest(vector, self.directions(), otherwise=self.clusters.largest()))
             return
         cluster, length = self.clusters.home[client], norm(vector)
-        self.mix_in(self.clusters.branches[cluster], update)
         self.latest.put(client, cluster, vector, self.scale(update, length), length)
         members = self.clusters.complete(cluster, self.latest.counted)
         if members:

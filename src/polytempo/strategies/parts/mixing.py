@@ -13,8 +13,6 @@ class DecayedMixing(Strategy):
     """Each update is mixed into a model, less the staler it is. The alpha is that of the paper, which does not name the
     function of staleness: FedAsync's default here is taken (the paper runs FedAsync itself with a hinge)."""
 
-    only_learns = True
-
     mixing: float = Field(0.3, gt=0, le=1, description="alpha, the share of a fresh update in the new model")
     staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")
 

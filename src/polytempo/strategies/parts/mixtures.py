@@ -32,7 +32,7 @@ class Mixtures(Strategy):
     specialise: int = Field(5, ge=0, description="epochs of each cluster model on its own proxy set at the beginning")
 
     needs_proxies = True
-    only_learns = True
+    unmixable = "an update moves several cluster models at once, each by its share"
 
     def setup(self) -> None:
         first = proxy_sets(self.setting).specialised(self.setting.initial, self.specialise)

@@ -30,7 +30,8 @@ in eight thousand times."""
 MOST = 30
 """No mix is of more deltas: sorting them takes time with the square of their number."""
 TURN = 0.5
-"""The share of the others on its branch that have to be heard between two moves of one client."""
+"""The share of the others on its branch, or of those who train at once where these are fewer, that have to be heard
+between two moves of one client."""
 COORDINATES = 8192
 """So many coordinates of all deltas are sorted at a time, to stay in the cache."""
 
@@ -113,7 +114,9 @@ class Screen(Attributes):
         self.mix = mix
         self.seed = seed
         self.heard = 0
-        """Updates so far."""
+        """Updates that led somewhere, so far."""
+        self.held_back = 0
+        """Updates that were to move nothing."""
         self.norms: dict[int, float] = {}
         """Member -> the norm of its newest delta, before it was clipped."""
         self.recent: dict[int, Recent] = {}
@@ -124,15 +127,21 @@ class Screen(Attributes):
     def screened(self, update: Update, method: Screened) -> Update | None:
         """What the method is told instead, the update itself where nothing is the matter with it; None if it is only
         heard and moves nothing."""
+        found = self._screened(update, method)
+        self.held_back += found is None
+        return found
+
+    def _screened(self, update: Update, method: Screened) -> Update | None:
         delta = update.delta
         length = float(torch.linalg.vector_norm(delta, dtype=torch.float64))
-        if not length:  # of a client that had no time to train: it says nothing of what others should do
-            return update
+        if not length:  # of a client that had no time to train, or would not: it says nothing of what others should do
+            return None
         client, members = update.client, method.participation.members
+        at_once = method.participation.quota.of(len(members))
         self._forget_all_but(members)
         self.heard += 1
         self.norms[client] = length
-        enough = len(self.norms) >= needed(len(members), method.participation.quota.of(len(members)))
+        enough = len(self.norms) >= needed(len(members), at_once)
         bound = self.clip * median_low(self.norms.values()) if enough and self.clip is not None else math.inf
         if length > bound:
             update = replace(update, weights=update.start + delta * (bound / length))
@@ -142,7 +151,7 @@ class Screen(Attributes):
         lot = stream(self.seed, "robust lot", client).random()
         self.recent[client] = Recent(delta, length, self.heard, branch, method.cluster_of(client), lot)
         peers = self._on(branch, method)
-        if not enough or not self._in_turn(client, peers):
+        if not enough or not self._in_turn(client, peers, at_once):
             return None
         self.moved[client] = self.heard
         return self._mixed(update, self.mix, peers, bound)
@@ -152,8 +161,9 @@ class Screen(Attributes):
         there = [who for who, recent in self.recent.items() if recent.branch_now(method.cluster_of(who)) == branch]
         if len(there) > KEPT:
             there.sort(key=lambda who: self.recent[who].lot)
-            del self.recent[there.pop()]
-        return there
+            for too_many in there[KEPT:]:
+                del self.recent[too_many]
+        return there[:KEPT]
 
     def _mixed(self, update: Update, mix: Mix, peers: list[int], bound: float) -> Update:
         if len(peers) > mix.recent:
@@ -164,12 +174,12 @@ class Screen(Attributes):
         mixed = trimmed_mean([self.recent[who].within(bound) for who in peers], mix.trimmed(len(peers)))
         return replace(update, weights=update.start + mixed, own=update.weights)
 
-    def _in_turn(self, client: int, peers: Collection[int]) -> bool:
+    def _in_turn(self, client: int, peers: Collection[int], at_once: int) -> bool:
         """Have enough others been heard since this client last moved a model? A few fast clients would otherwise move
         it again and again by what all the others said once."""
         since = self.moved.get(client, 0)
         others = [self.recent[who].number > since for who in peers if who != client]
-        return sum(others) >= TURN * len(others)
+        return sum(others) >= TURN * min(len(others), at_once - 1)
 
     def _forget_all_but(self, members: Collection[int]) -> None:
         for kept in (self.norms, self.recent):
