@@ -15,11 +15,11 @@ import pytest
 
 from polytempo.core.errors import UserError
 from polytempo.serve import access
-from polytempo.serve import server as server_module
+from polytempo.serve import enrolments as enrolments_module
 from polytempo.serve.access import Access, enrol, make_code, make_operator, make_tokens, read_token, revoke_client
 from polytempo.serve.enrolment import enrol_client
+from polytempo.serve.enrolments import Enrolments
 from polytempo.serve.roster import ACCESS, Roster, hash_of
-from polytempo.serve.server import Server
 from polytempo.serve.wire import ENROL
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment
 from serving import nudge, running
@@ -258,15 +258,15 @@ def test_a_token_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
 @contextmanager
 def losing_answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The server does what it is asked, and its answer is lost."""
-    answer: Callable[..., Any] = Server._enrol
+    answer: Callable[..., Any] = Enrolments.enrol
 
-    async def lose(self: Server, said: Enrolment, context: Any) -> Enrolled:
+    async def lose(self: Enrolments, said: Enrolment, context: Any) -> Enrolled:
         await answer(self, said, context)
         await context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         raise AssertionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Server, "_enrol", lose)
+        patch.setattr(Enrolments, "enrol", lose)
         yield
 
 
@@ -319,7 +319,7 @@ def test_strangers_who_try_codes_cost_no_disk_and_do_not_keep_a_client_from_enro
         taken_on.append(code)
         return enrol(directory, code, *given)
 
-    monkeypatch.setattr(server_module, "enrol", counted)
+    monkeypatch.setattr(enrolments_module, "enrol", counted)
     own_connection = (("grpc.use_local_subchannel_pool", 1),)
     with running(tmp_path) as server, grpc.insecure_channel(server.address, own_connection) as channel:
         call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)

@@ -17,6 +17,7 @@ import pytest
 from polytempo.serve import server as server_module
 from polytempo.serve.access import Access, make_tokens, read_token, revoke_client
 from polytempo.serve.checks import LONGEST_REASON, Refused
+from polytempo.serve.enrolments import Enrolments
 from polytempo.serve.incoming import Incoming, Memory
 from polytempo.serve.opening import open_service
 from polytempo.serve.operations import Limits
@@ -50,8 +51,11 @@ def test_many_bytes_at_once_are_not_held_through_a_long_silence() -> None:
     assert run_virtually(given_up()) == pytest.approx(30.0 + FRAME_BYTES / 4096.0, abs=0.1)
 
 
-def test_an_enrolment_that_is_never_said_is_put_out(tmp_path: Path) -> None:
-    silent = threading.Event()
+def test_an_enrolment_that_is_never_said_is_put_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent, enrolments = threading.Event(), []
+    monkeypatch.setattr(
+        server_module, "Enrolments", lambda *given: enrolments.append(Enrolments(*given)) or enrolments[0]
+    )
 
     def nothing() -> Iterator[Enrolment]:
         silent.wait(60)
@@ -63,7 +67,7 @@ def test_an_enrolment_that_is_never_said_is_put_out(tmp_path: Path) -> None:
             with pytest.raises(grpc.RpcError, match="has to say its code at once"):
                 call(nothing(), timeout=30)
             silent.set()
-        until(lambda: not server.server._enrolling)
+        until(lambda: len(enrolments[0]) == 0)
 
 
 def test_a_connection_too_many_is_closed_and_files_are_left_for_the_service(
@@ -159,11 +163,11 @@ def test_what_clients_answer_counts_as_much_as_what_they_train_when_a_snapshot_i
     opened.journal.close()
 
 
-def test_a_journal_that_others_could_look_into_is_closed_to_them(tmp_path: Path) -> None:
+def test_a_journal_that_others_could_write_is_closed_to_them(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir(mode=0o777)
     (tmp_path / "journal").chmod(0o777)
     with hosted(tmp_path) as served:
-        assert stat.S_IMODE(served.directory.stat().st_mode) == 0o700
+        assert stat.S_IMODE(served.directory.stat().st_mode) == 0o755
 
 
 def test_a_compressed_message_is_not_unpacked(tmp_path: Path) -> None:

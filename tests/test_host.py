@@ -14,9 +14,10 @@ import torch
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Train
 from polytempo.core.state import digest
+from polytempo.serve import service as services
 from polytempo.serve.journal import JournalError
 from polytempo.serve.requests import Request
-from polytempo.serve.service import MOST_SENDS
+from polytempo.serve.service import FEWEST_SENDS
 from polytempo.serve.wire import entries_of, make_body
 from polytempo.serve.wire_pb2 import Head, Hello, Pull, Push, Ready
 from polytempo.strategies import Strategy
@@ -222,15 +223,24 @@ def test_a_client_that_returns_is_sent_what_it_missed_and_nothing_twice(tmp_path
         assert served.push(0).WhichOneof("kind") == "task"
 
 
-def test_a_client_that_never_answers_keeps_only_the_last_models_that_it_was_sent(tmp_path: Path) -> None:
+def test_a_client_that_never_answers_keeps_only_the_last_models_that_it_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with hosted(tmp_path, "serving:Refresher") as served:
         begun(served, 2)
-        for _ in range(MOST_SENDS + 5):
+        first = served.task(0)
+        monkeypatch.setattr(services, "MOST_SENDS", FEWEST_SENDS)
+        for _ in range(FEWEST_SENDS + 5):
             served.push(1)
-        sends = served.host.service.flights[0].sends
-        assert len(sends) == MOST_SENDS
-        assert refused(served.push(0, base=served.task(0) + 1), "started from model")
-        assert served.push(0, base=sends[-1][0]).WhichOneof("kind") == "task"
+        flight = served.host.service.flights[0]
+        assert len(flight.sends) == FEWEST_SENDS
+        answer = served.push(0, base=flight.forgotten)
+        assert refused(answer, "too many others were sent")
+        assert answer.refusal.void
+        assert served.host._conduct.refusals == {}  # which is nobody's fault, once
+        assert refused(served.push(0, base=flight.forgotten), "too many others were sent")
+        assert served.host._conduct.refusals == {0: 1}
+        assert served.push(0, base=first).WhichOneof("kind") == "task"
 
 
 def test_a_journal_that_cannot_be_written_is_told_and_no_more_when_it_can(
@@ -247,9 +257,10 @@ def test_a_journal_that_cannot_be_written_is_told_and_no_more_when_it_can(
             served.host._say(stopping=True)
             assert served.host.said()["journal_failing"]
             assert not served.host.well()
+        served.host.handle([])  # it is tried, though nobody comes
+        assert served.host.well() is served.host._thread.is_alive()
+        assert not served.host.meters.journal_failing
         assert served.push(0).WhichOneof("kind") == "task"
-        served.host._say(stopping=True)
-        assert not served.host.said()["journal_failing"]
 
 
 def test_a_client_that_was_told_to_report_while_it_was_away_is_told_when_it_returns(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_whoever_breaks_the_strategy_again_and_again_is_not_heard_any_more(tmp_p
 def test_a_quarantine_that_cannot_be_written_holds_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def disk_full(*_: Any) -> None:
+    def disk_full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with hosted(tmp_path, quarantine=RULE) as served:

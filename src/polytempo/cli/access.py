@@ -139,7 +139,7 @@ def _show(roster: Roster) -> None:
 
 def _until(entry: Pass) -> str:
     if entry.expires is None:
-        return "revoked"
+        return "for ever"
     return f"{entry.expires:%Y-%m-%d %H:%M} UTC{'' if entry.valid(time.time()) else ' (expired)'}"
 
 

@@ -14,7 +14,6 @@ def write_whole(path: Path, write: Callable[[Path], None], mode: int = 0o644) ->
         os.close(descriptor)
         write(temporary)
         temporary.chmod(mode)
-        hand_over(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -24,21 +23,33 @@ def write_whole(path: Path, write: Callable[[Path], None], mode: int = 0o644) ->
     sync_directory(path.parent)
 
 
-def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Put this content in the place of ``path``; nobody can read it before it has its mode."""
+def write_bytes(path: Path, content: bytes, mode: int = 0o644, *, shared: bool = False) -> None:
+    """Put this content in the place of ``path``; nobody can read it before it has its mode. ``shared``: with the owner
+    of the directory (``hand_over``). Nothing is done by name before the content is whole: the directory may be
+    somebody else's."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            if shared:
+                hand_over(descriptor, path.parent)
+            os.fsync(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
 
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(content)
 
-    write_whole(path, write, mode)
-
-
-def hand_over(path: Path) -> None:
-    """Give what root has written into somebody's directory to whom the directory belongs: a service that runs with
-    fewer rights could not read it otherwise."""
+def hand_over(descriptor: int, directory: Path) -> None:
+    """Give an open file of root's to whom this directory belongs: a service that runs there with fewer rights could not
+    read it otherwise."""
     if os.geteuid() == 0:
-        owner = path.parent.stat()
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        owner = directory.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def sync_directory(directory: Path) -> None:

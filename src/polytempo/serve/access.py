@@ -71,7 +71,7 @@ class Access:
         self._write_again()
         with self._lock:
             stamp = self._look()
-            if stamp == self._stamp:
+            if stamp == self._stamp and self.problem is None:
                 return False
             try:
                 found = Roster.read(self.directory / ACCESS)

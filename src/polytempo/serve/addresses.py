@@ -3,6 +3,8 @@
 import ipaddress
 import re
 import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
 
 from polytempo.core.errors import PassingError, UserError
 
@@ -26,13 +28,20 @@ def checked_address(address: str) -> str:
     return address
 
 
-def check_free(address: str, option: str) -> None:
-    """Refuse an address that cannot be listened on now."""
+def check_free(addresses: Mapping[str, str]) -> None:
+    """Refuse addresses, by their options, that cannot be listened on now, all of them at once."""
+    with ExitStack() as bound:
+        for option, address in addresses.items():
+            bound.enter_context(bind(address, option))
+
+
+def bind(address: str, option: str) -> socket.socket:
+    """A socket that listens there."""
     host, _, port = address.rpartition(":")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        socket.create_server(found[0][4][:2], family=found[0][0]).close()
-    except OSError:
+        family, _, _, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        return socket.create_server(where[:2], family=family)
+    except (OSError, ValueError, OverflowError):
         raise cannot_listen(address, option) from None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from types import NoneType
-from typing import Any, cast
+from typing import Any
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import CODE_HOURS
@@ -143,11 +143,10 @@ class Admin:
             operator = await self.gate.operator(said, peer_of(request.remote or "0.0.0.0"))
             if operator is None:
                 return _error(401, "No operator has this token.", {"WWW-Authenticate": "Bearer"})
-            if request.method != "GET" and operator.role != "admin":
-                told = {"operator": operator.name, "peer": request.remote or "", "path": request.path}
-                log("operator may not", level=logging.WARNING, **cast("dict[str, Any]", told))
-                return _error(403, "Viewers may look, and only admins may act.")
             request[OPERATOR] = operator
+            if request.method != "GET" and operator.role != "admin":
+                log("operator may not", level=logging.WARNING, path=request.path, **_who(request))
+                return _error(403, "Viewers may look, and only admins may act.")
         return await handler(request)
 
     async def _finish(self, _: web.Request, response: web.StreamResponse) -> None:

@@ -31,6 +31,7 @@ from polytempo.serve.operations import OPERATIONS
 from polytempo.serve.proxies import PROXIES
 from polytempo.serve.roster import ACCESS, Roster, changing
 from polytempo.serve.running import JOURNAL
+from polytempo.serve.settings import ServiceSettings
 
 MANIFEST = "manifest.json"
 BESIDE = (ACCESS, OPERATIONS)
@@ -82,12 +83,9 @@ def back_up(directory: Path, to: Path) -> Manifest:
             for name in BESIDE:
                 if (directory / name).exists():
                     _copy_whole(directory / name, making / name)
-            journal = Journal(making / JOURNAL)
-            settings = settings_of(journal).lasting()
-            journal.close()
             manifest = Manifest(
                 event=event,
-                settings=settings,
+                settings=_settings_in(making / JOURNAL).lasting(),
                 made=datetime.now(UTC),
                 polytempo=metadata.version("polytempo"),
                 sha256={name: _sha256(path) for name, path in _files(making).items()},
@@ -126,12 +124,12 @@ def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
             for name in BESIDE:
                 if name in manifest.sha256 and name not in kept:
                     _copy_whole(backup / name, directory / name)
-                    hand_over(directory / name)
+                    _hand_over(directory / name, directory)
             if ACCESS in manifest.sha256 and ACCESS not in kept:
                 with changing(directory) as known:
                     known["codes"] = {}  # some may have been used since
             for path in (making, *making.iterdir()):
-                hand_over(path)
+                _hand_over(path, directory)
             making.rename(target)
             sync_directory(directory)
         except BaseException:
@@ -236,20 +234,31 @@ def _checked(backup: Path) -> Manifest:
     return manifest
 
 
-def _renumber(journal_directory: Path, lose_tail: bool) -> tuple[int, str]:
-    """Recover the state, and let orders be numbered from far ahead on. The last event before, and its digest."""
+def _settings_in(journal_directory: Path) -> ServiceSettings:
     journal = Journal(journal_directory)
     try:
-        settings = settings_of(journal)
+        return settings_of(journal)
     finally:
         journal.close()
-    opened = open_service(journal_directory, settings, lose_tail)
+
+
+def _renumber(journal_directory: Path, lose_tail: bool) -> tuple[int, str]:
+    """Recover the state, and let orders be numbered from far ahead on. The last event before, and its digest."""
+    opened = open_service(journal_directory, _settings_in(journal_directory), lose_tail)
     try:
         service, event, digest = opened.service, opened.journal.last, opened.service.digest()
         opened.journal.append([Event("renumbered", service.now, number=service.number + RENUMBERED_BY)])
     finally:
         opened.journal.close()
     return event, digest
+
+
+def _hand_over(path: Path, directory: Path) -> None:
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        hand_over(opened, directory)
+    finally:
+        os.close(opened)
 
 
 def _files(copy: Path) -> dict[str, Path]:

@@ -171,11 +171,13 @@ def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _write_pair(directory: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    """The server has to read its own pair, and the CA's certificate; all else stays with whoever made it."""
     key_pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    write_bytes(directory / f"{name}.key", key_pem, 0o600)
-    write_bytes(directory / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    write_bytes(directory / f"{name}.key", key_pem, 0o600, shared=name == "server")
+    write_bytes(directory / f"{name}.pem", pem, 0o644, shared=name in ("server", "ca"))
 
 
 def _check_days(days: int) -> None:

@@ -43,7 +43,8 @@ class Refused(Exception):  # noqa: N818
 
 
 class Withdrawn(Refused):
-    """An update for a task that is not open. The client may not have heard of it, and is not to blame."""
+    """An update for a task that is not open, or from a model that is not remembered. The client may not know that, and
+    is not to blame, the first time."""
 
 
 def largest_message(schema: Schema) -> int:
@@ -59,6 +60,10 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, oper
     if chosen is not None and (offered is None or chosen >= len(offered.models)):
         raise Refused(f"candidate {chosen} was not offered")
     base = flight.base(push.base, chosen)
+    if base is None and flight.number < push.base <= flight.forgotten:
+        raise Withdrawn(
+            f"the update started from model {push.base}, after which too many others were sent to remember it"
+        )
     if base is None:
         raise Refused(
             f"the update says that it started from model {push.base}, which task {flight.number} did not hold"

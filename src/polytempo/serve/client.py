@@ -206,7 +206,7 @@ class Client:
                 log("refused", level=logging.WARNING, task=task.number, reason=str(error))
                 if task.withdrawn:  # while its result was on its way: nothing is wrong with that
                     continue
-                refused += 1
+                refused += not error.void
                 if refused == refusals:
                     raise
                 self._begin_anew()

@@ -31,7 +31,12 @@ Answer = tuple[Head, bytearray]
 
 
 class RefusedError(UserError):
-    """The server does not take what was sent; the text is its reason."""
+    """The server does not take what was sent; the text is its reason. ``void``: nothing is wrong with it, but it comes
+    too late."""
+
+    def __init__(self, reason: str, void: bool = False) -> None:
+        super().__init__(reason)
+        self.void = void
 
 
 @dataclass
@@ -91,7 +96,7 @@ class Connection:
             with self._lock:
                 self._pending.pop(head.request, None)
         if answer.HasField("refusal"):
-            raise RefusedError(answer.refusal.reason)
+            raise RefusedError(answer.refusal.reason, answer.refusal.void)
         return answer, came
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 
-from polytempo.serve.addresses import cannot_listen
+from polytempo.serve.addresses import bind
 from polytempo.serve.logs import log
 
 CONNECTIONS = 128
@@ -38,14 +38,7 @@ class Door:
 
     async def open(self, address: str, context: ssl.SSLContext | None) -> int:
         """The port that is listened on. A certificate that the context loads later counts from the next handshake."""
-        host, _, port = address.rpartition(":")
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-            family, _, _, _, where = found[0]
-            self._socket = socket.create_server(where[:2], family=family)
-        except (OSError, ValueError, OverflowError):
-            raise cannot_listen(address, "--admin") from None
+        self._socket = await asyncio.to_thread(bind, address, "--admin")  # a name may take a while to look up
         self._socket.setblocking(False)
         self._accepting = asyncio.create_task(self._accept(context))
         return int(self._socket.getsockname()[1])

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -57,6 +58,8 @@ class Host:
         self._conduct = Conduct()
         self._withdrawn: dict[int, int] = {}
         """The task that a client had when it left: it may not know yet."""
+        self._void: dict[int, int] = {}
+        """The last task of each client of which a void update came."""
         self._flush = flush
         """Called when the messages of a group have been handed over."""
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
@@ -127,6 +130,12 @@ class Host:
             self.service, self.clock(), self.sessions, self.journal, self.meters, self.access, refusals, stopping
         )
 
+    def _try_journal(self) -> None:
+        """Whether it can be written again: if nobody comes, nothing else would tell."""
+        with suppress(JournalError):
+            self.journal.describe(self.journal.about)
+            self.meters.journal_failing = False
+
     def _seconds_to_next(self) -> float:
         due = [*self._absent.values(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
         soonest = JOURNAL_RETRY if self.meters.journal_failing else 0.0
@@ -139,6 +148,8 @@ class Host:
             left = self._handle_group(left)
         for request in requests:
             request.release()
+        if self.meters.journal_failing and not requests:
+            self._try_journal()
         self._fire_timers()
         self._send_away()
         self._flush()
@@ -157,8 +168,9 @@ class Host:
             try:
                 event = self._event_of(request)
             except Refused as refusal:
-                self._refuse(request, str(refusal))
-                if not isinstance(refusal, Withdrawn):
+                void = isinstance(refusal, Withdrawn)
+                self._refuse(request, str(refusal), void)
+                if not (void and self._forgiven(request)):
                     self._judge(request, str(refusal))
                 continue
             except Exception as error:  # in what it would be served now
@@ -272,7 +284,7 @@ class Host:
         flight = self.service.flights.get(client)
         if flight is None or flight.number != push.task:
             if push.task == 0 or push.task != self.service.members[client].answered:
-                withdrawn = self._withdrawn.pop(client, None) == push.task
+                withdrawn = push.task > 0 and self._withdrawn.get(client) == push.task
                 raise (Withdrawn if withdrawn else Refused)(
                     f"task {push.task} is not yours, or it was withdrawn when you left"
                 )
@@ -352,12 +364,18 @@ class Host:
         if task and task == hello.task:
             self._send_all(self.service.missed(client, hello.heeded))
 
-    def _refuse(self, request: Request, reason: str) -> None:
+    def _refuse(self, request: Request, reason: str, void: bool = False) -> None:
         self.meters.refusals[request.kind] += 1
         log("refused", level=logging.WARNING, client=request.session.client, kind=request.kind, reason=reason)
-        request.session.send(messages.refusal(reason), request.head.request)
+        request.session.send(messages.refusal(reason, void=void), request.head.request)
         if request.kind == "wire":
             request.session.end()
+
+    def _forgiven(self, request: Request) -> bool:
+        """A void update is nobody's fault, once for each task."""
+        client, task = request.session.client, request.head.push.task
+        before, self._void[client] = self._void.get(client), task
+        return before != task
 
     def _judge(self, request: Request, reason: str) -> None:
         """A client of which too much had to be refused is not heard any more; the server ends its sessions."""

@@ -127,7 +127,8 @@ class Journal:
     def lock(self) -> None:
         """Take the journal for writing."""
         try:
-            self.directory.chmod(0o700)
+            with suppress(PermissionError):  # nobody else may write here; who may read it is up to whoever made it
+                self.directory.chmod(self.directory.stat().st_mode & ~0o022)
             self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

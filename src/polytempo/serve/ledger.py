@@ -146,10 +146,13 @@ def read_updates(file: Path) -> Updates:
 
 def begin(file: Path) -> None:
     """A ledger that counts nothing yet."""
-    if file.exists():
-        raise UserError(f"The ledger {file} exists: leave --new-ledger (in Python: new=True) out to go on with it.")
     try:
-        write_updates(file, {})
+        with _locked(file):
+            if file.exists():
+                raise UserError(
+                    f"The ledger {file} exists: leave --new-ledger (in Python: new=True) out to go on with it."
+                )
+            write_updates(file, {})
     except OSError as error:
         raise UserError(f"The ledger {file} cannot be written: {error.strerror}. Choose another place.") from None
 

@@ -176,10 +176,9 @@ def changing(directory: Path, make: bool = False) -> Iterator[dict[str, Any]]:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif not directory.is_dir():
             raise UserError(f"There is no directory {directory}. Expected the --dir of `polytempo serve`.")
-        place = directory / f".{ACCESS}.lock"
-        lock = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(directory / f".{ACCESS}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            hand_over(place)
+            hand_over(lock, directory)
             _take(lock, directory)
             path = directory / ACCESS
             roster = Roster.read(path) if os.path.lexists(path) else Roster()
@@ -188,7 +187,7 @@ def changing(directory: Path, make: bool = False) -> Iterator[dict[str, Any]]:
             changed = with_tables(roster, **tables)
             if changed != roster:
                 data = json.dumps(changed.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
-                write_bytes(path, data.encode(), 0o600)
+                write_bytes(path, data.encode(), 0o600, shared=True)
         finally:
             os.close(lock)
     except OSError as error:

@@ -5,7 +5,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from polytempo.serve.operations import OPERATIONS, LogFile, read_operations
 from polytempo.serve.roster import ACCESS
 from polytempo.serve.server import Server
 from polytempo.serve.settings import ServiceSettings
+from polytempo.serve.supervisor import tell_supervisor
 from polytempo.serve.tls import ServerCertificate
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def run_service(
     """Serve until SIGINT or SIGTERM, then stop with a snapshot; at SIGHUP read ``service.toml`` again. ``directory``
     holds that file, ``access.json``, the server's certificate and key, and the journal."""
 
-    os.umask(0o077)  # whatever is written is for the owner only
+    os.umask(0o077)  # what others write for us, such as SQLite, is for the owner only
 
     async def until_signalled() -> None:
         stop, again = asyncio.Event(), asyncio.Event()
@@ -110,9 +110,8 @@ async def serve(
     access = Access(directory)
     log_as_said(operations.log, directory, log_level)
     _warn_of_readable_secrets(directory)
-    for address, option in ((doors.address, "--listen"), (doors.admin, "--admin")):
-        if address is not None:
-            check_free(address, option)  # before a service begins, whose settings then last
+    # Before a service begins, whose settings then last.
+    check_free({"--listen": doors.address} | ({} if doors.admin is None else {"--admin": doors.admin}))
     opened = open_service(directory / JOURNAL, settings, lose_tail)
     try:
         server = Server(lambda flush: Host(opened, operations, access, flush=flush), doors.mutual)
@@ -148,19 +147,10 @@ async def serve(
     try:
         await server.serve(stop)
     finally:
-        tell_supervisor("STOPPING=1")
         log("stopped", number=opened.journal.last)
         watching.cancel()
         if admin is not None:
             await admin.stop()
-
-
-def tell_supervisor(what: str) -> None:
-    """Tell systemd how it goes (sd_notify), if it is there and asked for that (``Type=notify``)."""
-    place = os.environ.get("NOTIFY_SOCKET", "")
-    if place:
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
-            to.sendto(what.encode(), "\0" + place[1:] if place.startswith("@") else place)
 
 
 def _with_port(address: str, port: int) -> str:

@@ -8,19 +8,17 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, cast, get_args
 
 import grpc
 import grpc.aio
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-from google.protobuf.message import DecodeError
 
 from polytempo.core.errors import UserError
+from polytempo.core.vectors import Schema
 from polytempo.serve import messages
-from polytempo.serve.access import UNKNOWN_CODE, enrol
 from polytempo.serve.addresses import cannot_listen, check_loopback
 from polytempo.serve.checks import largest_message
+from polytempo.serve.enrolments import Enrolments
 from polytempo.serve.host import RESTARTS, Host
 from polytempo.serve.incoming import BusyError, Incoming, Memory, Pace
 from polytempo.serve.logs import log
@@ -28,7 +26,9 @@ from polytempo.serve.messages import Message
 from polytempo.serve.operations import Limits
 from polytempo.serve.requests import Request, RequestKind
 from polytempo.serve.roster import Roster, client_name, hash_of, in_quarantine
-from polytempo.serve.wire import CHANNEL_OPTIONS, SERVICE, WireError, frames
+from polytempo.serve.supervisor import tell_supervisor
+from polytempo.serve.tls import Context, common_names
+from polytempo.serve.wire import CHANNEL_OPTIONS, LARGEST_HEAD, SERVICE, WireError, frames
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment, Frame, Head
 
 WAITING_MESSAGES = 256
@@ -42,12 +42,6 @@ LINGER = 5.0
 """Seconds that the last messages of a session that ends may take."""
 LOOK_EVERY = 0.2
 """Seconds between looks at who may still talk to the server."""
-ENROLMENTS_PER_SECOND = 10.0
-"""With one code."""
-ENROLMENTS, ENROLMENTS_OF_PEER = 64, 8
-"""At a time, and from one address: who enrols is a stranger yet."""
-ENROL_SECONDS = 5.0
-"""For a stranger to say its code."""
 SPARED_FILES = 256
 """That connections leave to the journal, the log, the roster and the operators' door."""
 SERVER_OPTIONS = (
@@ -61,8 +55,6 @@ SERVER_OPTIONS = (
     ("grpc.server.max_pending_requests", 8),
     ("grpc.server.max_pending_requests_hard_limit", 16),
 )
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class GrpcSession:
@@ -118,15 +110,14 @@ class Server:
         self._meters.incoming_bytes = lambda: self._memory.taken
         self._enforced: tuple[Roster, float] | None = None
         self._largest = largest_message(self.host.service.schema)
-        self._enrolling: Counter[str] = Counter()
-        self._enrolment_paces: defaultdict[int, Pace] = defaultdict(Pace)
+        _check_greetable(self.host.service.schema)
         most_connections = ("grpc.max_allowed_incoming_connections", _most_connections())
         self._server = grpc.aio.server(options=(*SERVER_OPTIONS, most_connections))
         handlers: dict[str, Any] = {
             "Session": grpc.stream_stream_rpc_method_handler(self._session, Frame.FromString, Frame.SerializeToString),
             # As a stream, because gRPC would wait for a single message for ever.
             "Enrol": grpc.stream_unary_rpc_method_handler(
-                self._enrol, Enrolment.FromString, Enrolled.SerializeToString
+                Enrolments(self.host, mutual, self.enforce).enrol, Enrolment.FromString, Enrolled.SerializeToString
             ),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -155,6 +146,7 @@ class Server:
                 self.enforce()
         finally:
             self._draining = True
+            tell_supervisor("STOPPING=1")
             log("draining", sessions=len(self._open))
             await asyncio.to_thread(self.host.stop)
             await self._server.stop(grace=1.0)
@@ -249,7 +241,7 @@ class Server:
         return cast("int", client), hash_of(token)  # abort raises
 
     def _shows_certificate_of(self, client: int, context: Context) -> bool:
-        return not self._mutual or _common_names(context) == (client_name(client),)
+        return not self._mutual or common_names(context) == (client_name(client),)
 
     async def _admit(self, client: int, token_hash: str, context: Context) -> None:
         """Turn away, for now, who would be one too many."""
@@ -343,48 +335,15 @@ class Server:
             if session.ending:
                 session.ended.set()
 
-    # Enrolment.
 
-    async def _enrol(self, _: Any, context: Context) -> Enrolled:
-        peer = context.peer().rpartition(":")[0]
-        if self._enrolling.total() >= ENROLMENTS or self._enrolling[peer] >= ENROLMENTS_OF_PEER:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrol at the moment: try again")
-        self._enrolling[peer] += 1
-        try:
-            return await self._enrolled(context)
-        finally:
-            self._enrolling -= Counter([peer])
-
-    async def _enrolled(self, context: Context) -> Enrolled:
-        names = _common_names(context) if self._mutual else None
-        try:
-            said = await self._enrolment(context)
-            self._access.refresh()
-            known = self._access.roster.enrolee_of(said.code, said.token_sha256)
-            if known is None:  # whoever guesses keeps nobody waiting, and costs no disk
-                raise UserError(UNKNOWN_CODE)
-            await asyncio.sleep(self._enrolment_paces[known].pause(self._loop.time(), ENROLMENTS_PER_SECOND))
-            client, expires = await asyncio.to_thread(
-                enrol, self._access.directory, said.code, said.token_sha256, names, self.host.operations.token_days
-            )
-        except UserError as error:
-            self._meters.refusals["code"] += 1
-            log("enrolment refused", level=logging.WARNING, peer=context.peer(), reason=str(error))
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-        self._access.refresh()
-        self.enforce()
-        log("enrolled", client=client, peer=context.peer())
-        return Enrolled(client=client, expires=0.0 if expires is None else expires.timestamp())
-
-    async def _enrolment(self, context: Context) -> Enrolment:
-        try:
-            async with asyncio.timeout(min(self._limits.hello_seconds, ENROL_SECONDS)):
-                said = await context.read()
-        except (TimeoutError, DecodeError):
-            said = grpc.aio.EOF
-        if said is grpc.aio.EOF:
-            raise UserError("An enrolment has to say its code at once.")
-        return cast("Enrolment", said)
+def _check_greetable(schema: Schema) -> None:
+    """A client is told the names and shapes of all tensors in one message."""
+    head, _ = messages.welcome(0, schema, 0, 0)
+    if head.ByteSize() > LARGEST_HEAD // 2:
+        raise UserError(
+            f"The model has {len(schema.names)} tensors, whose names and shapes take {head.ByteSize()} bytes; expected "
+            f"at most {LARGEST_HEAD // 2}. Give the tensors shorter names, or the model fewer."
+        )
 
 
 def _checked_kind(session: GrpcSession, head: Head) -> RequestKind:
@@ -403,13 +362,3 @@ def _most_connections() -> int:
     """Who opens connections and says nothing must not use up the files that the service needs itself."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 - 1 if files == resource.RLIM_INFINITY else max(files - SPARED_FILES, files // 2)
-
-
-def _common_names(context: Context) -> tuple[str, ...]:
-    """Of the certificate that the other side has shown. gRPC's own word for it ends at a NUL, and leaves out a second
-    name."""
-    shown = context.auth_context().get("x509_pem_cert", ())
-    certificates = [x509.load_pem_x509_certificate(pem) for pem in shown]
-    return tuple(
-        str(name.value) for one in certificates for name in one.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    )

@@ -16,9 +16,10 @@ from polytempo.serve.events import Event, Handed
 from polytempo.strategies.contract import check_order, check_upload
 from polytempo.strategies.strategy import Strategy
 
-MOST_SENDS = 16
-"""Refreshes of a task that are remembered. Who has started from an older one, and answers after all these, begins anew:
-a client that never answers must not keep every model that it was sent."""
+FEWEST_SENDS, MOST_SENDS, SENDS_BYTES = 16, 256, 64 << 20
+"""How many refreshes of a task are remembered: as many as fit so many bytes, within these bounds. Who has started from
+an older one, and answers after all these, begins anew: a client that never answers must not keep every model that it
+was sent."""
 
 
 @stateful
@@ -34,6 +35,8 @@ class Flight:
     sends: list[tuple[int, Send]] = field(default_factory=list)
     reported: int = 0
     """Number of the Report order, if there was one."""
+    forgotten: int = 0
+    """Number of the last refresh that is not remembered any more."""
 
     def tensors(self) -> list[Tensor]:
         """Everything that was sent."""
@@ -54,6 +57,13 @@ class Flight:
                 return None if chosen is None else (offered.models[chosen], offered.versions[chosen])
             return self.order.weights, self.order.version
         return next(((send.weights, send.version) for sent, send in self.sends if sent == number), None)
+
+    def refresh(self, number: int, send: Send) -> None:
+        """Remember a refresh, and forget the oldest if there are too many."""
+        self.sends.append((number, send))
+        kept = min(max(SENDS_BYTES // max(send.weights.nbytes, 1), FEWEST_SENDS), MOST_SENDS)
+        if len(self.sends) > kept:
+            self.forgotten, _ = self.sends.pop(0)
 
 
 @stateful
@@ -198,7 +208,7 @@ class Service:
             return Dispatched(self.number, order, member.tasks - 1, 0)
         if flight is not None:
             if isinstance(order, Send):
-                flight.sends = [*flight.sends[-MOST_SENDS + 1 :], (self.number, order)]
+                flight.refresh(self.number, order)
             else:
                 flight.reported = self.number
         return Dispatched(self.number, order, 0, 0 if flight is None else flight.number)

@@ -6,15 +6,21 @@ import ssl
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import grpc
+import grpc.aio
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.x509.oid import NameOID
 
 from polytempo.core.errors import UserError
 from polytempo.serve.logs import log
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+"""One call of somebody's."""
 
 
 class ServerCertificate:
@@ -49,8 +55,9 @@ class ServerCertificate:
         if stamp == self._stamp:
             return
         try:
-            self._fresh.append(self._read())
+            fresh = self._read()
             self._load_web()
+            self._fresh.append(fresh)
             self._stamp, self._problem = stamp, ""
             log("certificate read")
         except (UserError, ssl.SSLError, OSError) as error:  # it is tried again: half of a pair may be there
@@ -139,3 +146,10 @@ def private_key(path: Path, pem: bytes) -> PrivateKeyTypes:
 def check_not_expired(path: Path, certificate: x509.Certificate, advice: str) -> None:
     if certificate.not_valid_after_utc < datetime.now(UTC):
         raise UserError(f"The certificate in {path} expired on {certificate.not_valid_after_utc:%Y-%m-%d}. {advice}")
+
+
+def common_names(context: Context) -> tuple[str, ...]:
+    """Of the certificate that the other side has shown. gRPC's own word for it ends at a NUL, and leaves out a second
+    name."""
+    shown = [x509.load_pem_x509_certificate(pem) for pem in context.auth_context().get("x509_pem_cert", ())]
+    return tuple(str(name.value) for one in shown for name in one.subject.get_attributes_for_oid(NameOID.COMMON_NAME))

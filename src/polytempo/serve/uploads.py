@@ -34,8 +34,8 @@ class Uploads:
         self._feedback = ErrorFeedback(parse_encoding(wish)) if wish else None
         self._encodes = False
         self._complained = False
-        self._made: tuple[int, Upload] | None = None
-        """The task, and what was made of its result, of which nobody knows yet whether the server has it."""
+        self._made: tuple[tuple[int, int, int | None], Upload] | None = None
+        """Task, base and choice, and what was made of the result, of which nobody knows yet if the server has it."""
 
     def agree(self, encoding: str) -> None:
         """What the server wants: the wish, or float32."""
@@ -47,11 +47,10 @@ class Uploads:
 
     def make(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> Upload:
         """The result of a task. Until the server has said yes or no to it, it is the same: it may have it."""
-        if self._made is not None and self._made[0] == task.number:
-            return self._made[1]
-        upload = self._encoded(task, tensors, chosen, schema)
-        self._made = task.number, upload
-        return upload
+        about = (task.number, task.base, chosen)
+        if self._made is None or self._made[0] != about:
+            self._made = about, self._encoded(task, tensors, chosen, schema)
+        return self._made[1]
 
     def _encoded(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> Upload:
         named = {name: np.asarray(array, np.float32) for name, array in tensors.items()}

@@ -149,14 +149,16 @@ class Accepted(_message.Message):
     def __init__(self) -> None: ...
 
 class Refusal(_message.Message):
-    __slots__ = ("reason", "again", "replaced")
+    __slots__ = ("reason", "again", "replaced", "void")
     REASON_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
+    VOID_FIELD_NUMBER: _ClassVar[int]
     reason: str
     again: bool
     replaced: bool
-    def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ..., replaced: _Optional[bool] = ...) -> None: ...
+    void: bool
+    def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ..., replaced: _Optional[bool] = ..., void: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("number", "version", "count", "work", "objective", "candidate_versions", "candidate_use", "questions", "trainable")
