@@ -55,6 +55,7 @@ FIGURES = [
     "purity",
     "ari",
     "epsilon",
+    "held_back",
     "digest",
 ]
 
