@@ -399,14 +399,14 @@ def test_casa_compares_whom_it_only_hears():
     assert (server.began[:2] == -1).all()
 
 
-def test_fedat_makes_a_tiers_model_of_what_its_members_handed_in_though_one_was_only_heard():
+def test_fedat_makes_a_tiers_model_of_those_that_were_not_only_heard():
     server = begun(make_strategy("fedat", {}), HERE, clients=2)
     server.screen = Screen(None, Mix(3, 0.5))
     for client in (0, 1):
         list(server.ready(client, 0.0) or ())
     for client in (0, 1):
         list(server.receive(update(client, 0, HERE, vector(2, 2)), 1.0) or ())
-    assert server.model_for(0).tolist() == [1, 1]  # the first was only heard, and the mean is over both
+    assert server.model_for(0).tolist() == [2, 2]  # the first was only heard
 
 
 def test_casa_mixes_a_newcomer_with_those_of_the_cluster_that_it_is_put_into():
@@ -466,7 +466,10 @@ def test_the_median_is_that_of_numpy(rows):
     assert np.allclose(mean.numpy(), np.median(rows, axis=0), rtol=1e-6)
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1e4, width=32)), min_size=1, max_size=30))
+lengths = st.floats(0, 1e4, width=32, allow_subnormal=False)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), lengths), min_size=1, max_size=30))
 def test_no_update_leads_further_than_the_bound(handed):
     server, newest = listener(clip=1.5, clients=6), {}
     for client, length in handed:
@@ -516,3 +519,35 @@ def test_a_service_does_not_go_on_with_another_mix(tmp_path):
     assert about["robust"] == "median:3"
     with pytest.raises(UserError, match="robust is 'median:3' there, 'none' here"):
         restarted(tmp_path, other)
+
+
+def test_what_is_only_heard_is_clipped_too():
+    """Otherwise one long update out of turn would be all that clusters are compared by."""
+    server = begun(make_strategy("cfl-async", {}), HERE, clients=4)
+    server.screen = Screen(2.0, Mix(5, 0.5))
+    for client in (0, 1, 2, 3, 3):
+        server.receive(update(client, 0, HERE, vector(0 if client < 3 else 100, 1)), 0.0)
+    before = server.screen.held_back
+    server.receive(update(3, 0, HERE, vector(100, 0)), 0.0)
+    assert server.screen.held_back == before + 1
+    assert server.latest.norms[3] == pytest.approx(2)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcompass", "fedsea", "port", "fedat"])
+def test_who_hands_its_start_back_has_no_weight_whatever_its_samples(method):
+    """Of six clients the last leads nowhere: the models are the same if it claims a thousand million samples."""
+    models = []
+    for claimed in (20, 10**9):
+        server = make_strategy(method, {})
+        server.screen = Screen(3.0, Mix(5, 0.5))
+        receive = server.receive
+
+        def lied_to(one, now, receive=receive, claimed=claimed):
+            return receive(replace(one, weights=one.start, samples=claimed) if one.client == 5 else one, now)
+
+        server.receive = lied_to
+        sim = simulator(server, clients=6, stop=Stop(updates=36))
+        sim.run()
+        models.append(server.model_for(0))
+    assert torch.equal(*models)
+    assert not torch.equal(models[0], server.setting.initial)

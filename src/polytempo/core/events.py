@@ -24,11 +24,17 @@ class Update:
     answers: dict[str, Any] = field(default_factory=dict)
     own: Tensor | None = None
     """What the client itself handed in, where ``weights`` are a robust mix with what others did or lead nowhere."""
+    counts: bool = True
+    """False where it is to move nothing: then its client's samples have no weight in a mean."""
 
     @property
     def delta(self) -> Tensor:
         """``w(after) - w(start)``"""
         return self.weights - self.start
+
+    @property
+    def counted_samples(self) -> int:
+        return self.samples if self.counts else 0
 
     @property
     def own_weights(self) -> Tensor:

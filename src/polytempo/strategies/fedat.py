@@ -119,7 +119,7 @@ class FedAT(Strategy):
         if not round_.arrived:
             return
         updates = sorted(round_.arrived, key=lambda update: update.client)
-        model = weighted_mean((update.weights for update in updates), [update.samples for update in updates])
+        model = weighted_mean((update.weights for update in updates), [update.counted_samples for update in updates])
         self.seconds |= round_.seconds
         self.samples |= {update.client: update.samples for update in updates}
         fewest = min((self.rounds[client] for client in self.models), default=1)

@@ -29,6 +29,8 @@ class FedCompass(ArrivalGroups):
 
     def weight(self, update: Update) -> float:
         """``st(tau_i) p_i``"""
+        if not update.counts:
+            return 0.0
         self.importance.note(update.client, update.samples)
         share = self.importance.of(update.client, len(self.participation.members))
         return self.server_lr * self.staleness(self.tau(update)) * share

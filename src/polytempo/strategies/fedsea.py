@@ -125,7 +125,7 @@ class FedSEA(Strategy):
 
     def weight(self, update: Update) -> float:
         """``n_i s(tau_i)``"""
-        return update.samples * self.staleness(self.tau(update))
+        return update.counted_samples * self.staleness(self.tau(update))
 
     def _go_on(self, now: float) -> Iterator[Order]:
         """Start those whose turn it is, for the next point, which is set if there is none."""

@@ -7,6 +7,7 @@ from torch import Tensor
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Train
 from polytempo.strategies.parts.cosines import cosine, norm
+from polytempo.strategies.parts.rounds import weighted_mean
 from polytempo.strategies.strategy import Strategy, strategy
 
 
@@ -48,16 +49,14 @@ class Port(Strategy):
     def _aggregate(self) -> None:
         deltas = [update.delta for update in self.buffer]
         weights = [self._weight(update, delta) for update, delta in zip(self.buffer, deltas, strict=True)]
-        step = torch.zeros_like(self.last_step)
-        for weight, delta in zip(weights, deltas, strict=True):
-            step.add_(delta, alpha=weight / sum(weights))
+        step = weighted_mean(deltas, weights)
         self.model.step(step)
         self.last_step, self.buffer = step, []
 
     def _weight(self, update: Update, delta: Tensor) -> float:
         fresh = self.staleness_bound / (self.tau(update) + self.staleness_bound)
         alike = (1 + cosine(delta, self.last_step, norm(delta) * norm(self.last_step))) / 2
-        return update.samples * (self.freshness * fresh + self.agreement * alike)
+        return update.counted_samples * (self.freshness * fresh + self.agreement * alike)
 
     def _ask_the_stale(self) -> list[Report]:
         oldest = self.model.version - self.staleness_bound

@@ -80,8 +80,10 @@ class Strategy:
     def receive(self, update: Update, now: float) -> Orders:
         """What drivers call when an update arrives: ``updated``, with the update clipped and mixed if that is set. Not
         for methods to override."""
-        screened = update if self.screen is None else self.screen.screened(update, self)
-        return self.heard(update, now) if screened is None else self.updated(screened, now)
+        moves = True
+        if self.screen is not None:
+            update, moves = self.screen.screened(update, self)
+        return self.updated(update, now) if moves else self.heard(update, now)
 
     # Events. Each answers with orders, or with nothing.
 

@@ -124,18 +124,18 @@ class Screen(Attributes):
         self.moved: dict[int, int] = {}
         """Client -> with which update it last moved a model. Who comes again does not begin anew."""
 
-    def screened(self, update: Update, method: Screened) -> Update | None:
-        """What the method is told instead, the update itself where nothing is the matter with it; None if it is only
-        heard and moves nothing."""
-        found = self._screened(update, method)
-        self.held_back += found is None
-        return found
+    def screened(self, update: Update, method: Screened) -> tuple[Update, bool]:
+        """What the method is told instead, the update itself where nothing is the matter with it, and whether that may
+        move a model; otherwise it is only heard."""
+        found, moves = self._screened(update, method)
+        self.held_back += not moves
+        return found, moves
 
-    def _screened(self, update: Update, method: Screened) -> Update | None:
+    def _screened(self, update: Update, method: Screened) -> tuple[Update, bool]:
         delta = update.delta
         length = float(torch.linalg.vector_norm(delta, dtype=torch.float64))
         if not length:  # of a client that had no time to train, or would not: it says nothing of what others should do
-            return None
+            return update, False
         client, members = update.client, method.participation.members
         at_once = method.participation.quota.of(len(members))
         self._forget_all_but(members)
@@ -146,15 +146,15 @@ class Screen(Attributes):
         if length > bound:
             update = replace(update, weights=update.start + delta * (bound / length))
         if self.mix is None:
-            return update if enough else None
+            return update, enough
         branch = method.branch_of(update)
         lot = stream(self.seed, "robust lot", client).random()
         self.recent[client] = Recent(delta, length, self.heard, branch, method.cluster_of(client), lot)
         peers = self._on(branch, method)
         if not enough or not self._in_turn(client, peers, at_once):
-            return None
+            return update, False
         self.moved[client] = self.heard
-        return self._mixed(update, self.mix, peers, bound)
+        return self._mixed(update, self.mix, peers, bound), True
 
     def _on(self, branch: int, method: Screened) -> list[int]:
         """The clients whose deltas count on a branch."""
@@ -196,7 +196,7 @@ def needed(members: int, at_once: int) -> int:
 def leading_nowhere(update: Update, served: Tensor) -> Update:
     """An update that moves nothing, for a method that waits for it: it starts and ends at what its client would be
     served now. What the client handed in can still be compared."""
-    return replace(update, start=served, weights=served, own=served + update.delta)
+    return replace(update, start=served, weights=served, own=served + update.delta, counts=False)
 
 
 def trimmed_mean(vectors: Sequence[Tensor], trimmed: int) -> Tensor:

@@ -55,11 +55,13 @@ class Rounds(Strategy, ABC):
 
 def mean_delta(updates: Sequence[Update]) -> Tensor:
     """``sum_i n_i / n delta_i`` over the updates of a round."""
-    return weighted_mean((update.delta for update in updates), [update.samples for update in updates])
+    return weighted_mean((update.delta for update in updates), [update.counted_samples for update in updates])
 
 
 def weighted_mean(vectors: Iterable[Tensor], weights: Sequence[float]) -> Tensor:
-    """``sum_i w_i v_i / sum_i w_i``"""
+    """``sum_i w_i v_i / sum_i w_i``; the plain mean where no vector has any weight."""
+    if not any(weights):
+        weights = [1.0] * len(weights)
     total, mean = sum(weights), None
     for vector, weight in zip(vectors, weights, strict=True):
         mean = torch.zeros_like(vector) if mean is None else mean
