@@ -16,8 +16,9 @@ from soak_clients import Told
 
 from polytempo.core.state import digest
 from polytempo.serve.database import DATABASE
-from polytempo.serve.journal import SEGMENT_BYTES, Journal
+from polytempo.serve.journal import Journal
 from polytempo.serve.replay import replay
+from polytempo.serve.segments import SEGMENT_BYTES
 from polytempo.serve.snapshots import SNAPSHOT_BYTES
 
 MINUTE = 60.0

@@ -22,9 +22,9 @@ from polytempo.core.errors import UserError
 from polytempo.serve import door as connections
 from polytempo.serve import gate
 from polytempo.serve.access import make_operator, make_tokens, read_token
+from polytempo.serve.addresses import peer_of
 from polytempo.serve.certs import make_certs
 from polytempo.serve.client import Client
-from polytempo.serve.door import peer_of
 from polytempo.serve.gate import Gate
 from polytempo.serve.logs import log_to
 from polytempo.serve.metrics import exposition

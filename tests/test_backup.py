@@ -240,6 +240,24 @@ def test_one_time_codes_do_not_come_back_with_a_backup(stopped, tmp_path):
         enrol(tmp_path / "elsewhere", code, "0" * 64)
 
 
+def test_one_time_codes_do_not_come_back_when_a_restore_is_interrupted_either(stopped, tmp_path, monkeypatch):
+    make_tokens(stopped, 2)
+    make_code(stopped, 7)
+    (stopped / "service.toml").write_text("# old")
+    back_up(stopped, tmp_path / "copy")
+
+    def full(path, *given, **more):
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backups, "write_bytes", full)
+        with pytest.raises(UserError, match="No space left"):
+            restore(tmp_path / "copy", tmp_path / "elsewhere")
+    restore(tmp_path / "copy", tmp_path / "elsewhere")
+    assert Roster.read(tmp_path / "elsewhere" / ACCESS).codes == {}
+    assert (tmp_path / "elsewhere" / "service.toml").read_text() == "# old"
+
+
 def test_a_backup_with_a_damaged_list_of_who_may_talk_is_not_restored(stopped, tmp_path):
     (stopped / ACCESS).write_text("{")
     back_up(stopped, tmp_path / "copy")

@@ -17,7 +17,7 @@ from polytempo.serve import messages
 from polytempo.serve.checks import ANSWER_BYTES
 from polytempo.serve.client import Client, Task
 from polytempo.serve.connection import RefusedError
-from polytempo.serve.journal import JournalError
+from polytempo.serve.database import JournalError
 from polytempo.serve.server import WAITING_MESSAGES, GrpcSession
 from polytempo.serve.wire import FRAME_BYTES
 from polytempo.serve.wire_pb2 import Head, Ready

@@ -24,6 +24,7 @@ from polytempo.serve import server as server_module
 from polytempo.serve.access import Access, make_tokens
 from polytempo.serve.certs import make_certs, make_client_certificate
 from polytempo.serve.client import Client
+from polytempo.serve.conduct import CONTESTED
 from polytempo.serve.running import Doors
 from serving import free_port, nudge, running, until
 from whole_service import Service, whole
@@ -189,7 +190,9 @@ def test_two_programs_with_one_token_do_not_throw_each_other_out_for_ever(tmp_pa
         assert "by somebody else with this client's token" in str(failed[0]._connection.failure)
         left = other if failed[0] is one else one
         left.run(lambda task: (nudge(task), 5), updates=1)
-        assert server.host.meters.refusals["replaced"] >= connection_module.TAKEN_OVER
+        refusals = server.host.meters.refusals
+        assert refusals["replaced"] == CONTESTED - 1
+        assert refusals["contested"] > connection_module.TAKEN_OVER - CONTESTED
 
 
 # Who connects and says nothing.

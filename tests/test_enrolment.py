@@ -15,6 +15,7 @@ import pytest
 
 from polytempo.core.errors import UserError
 from polytempo.serve import access
+from polytempo.serve import enrolment as enrolment_module
 from polytempo.serve import enrolments as enrolments_module
 from polytempo.serve.access import Access, enrol, make_code, make_operator, make_tokens, read_token, revoke_client
 from polytempo.serve.enrolment import enrol_client
@@ -295,6 +296,30 @@ def test_a_refused_code_is_said_counted_and_leaves_no_token(tmp_path: Path) -> N
             enrol_client(server.address, "no such code", tmp_path / "mine.token", insecure=True)
         assert server.host.meters.refusals["code"] == 1
         assert not (tmp_path / "mine.token").exists()
+
+
+def test_trouble_of_the_server_is_told_to_nobody_and_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(enrolment_module, "SECONDS", 1.0)
+    with running(tmp_path) as server:
+        code = make_code(tmp_path, 5)
+        with monkeypatch.context() as patch:
+            patch.setattr("polytempo.serve.roster.write_bytes", full)
+            with pytest.raises(UserError, match="the server can enrol nobody now") as refused:
+                enrol_client(server.address, code, tmp_path / "mine.token", insecure=True)
+        assert str(tmp_path) not in str(refused.value)
+        assert enrol_client(server.address, code, tmp_path / "mine.token", insecure=True).client == 5
+
+
+def test_who_has_a_network_of_addresses_counts_once() -> None:
+    of = enrolments_module._address_of
+    assert of("ipv6:%5B2001:db8:1:2::7%5D:50001") == of("ipv6:[2001:db8:1:2:ffff::1]:50002")
+    assert of("ipv6:%5B2001:db8:1:2::7%5D:50001") != of("ipv6:%5B2001:db8:1:3::7%5D:50001")
+    assert of("ipv4:192.0.2.7:50001") == of("ipv4:192.0.2.7:50002") == "192.0.2.7"
 
 
 def test_enrolment_needs_no_token_and_gives_the_client_a_session_at_once_while_the_old_one_ends(

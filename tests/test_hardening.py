@@ -23,7 +23,7 @@ from polytempo.serve.opening import open_service
 from polytempo.serve.operations import Limits
 from polytempo.serve.wire import ENROL, FRAME_BYTES, SESSION, WireError, read_body
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment, Frame, Head, Push, Ready
-from serving import hosted, nudge, running, until
+from serving import hosted, nudge, running, some_events, until
 from virtual_time import run_virtually
 
 OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
@@ -168,6 +168,17 @@ def test_a_journal_that_others_could_write_is_closed_to_them(tmp_path: Path) -> 
     (tmp_path / "journal").chmod(0o777)
     with hosted(tmp_path) as served:
         assert stat.S_IMODE(served.directory.stat().st_mode) == 0o755
+
+
+def test_what_a_journal_holds_is_for_its_owner_only(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir(mode=0o755)
+    with hosted(tmp_path) as served:
+        some_events(served)
+        served.host.journal.snapshot(served.host.service.save_state())
+        made = {path.name: stat.S_IMODE(path.stat().st_mode) for path in served.directory.iterdir()}
+    assert {"initial.safetensors", "journal.sqlite"} < set(made)
+    by_umask = ("journal.sqlite", "status.json")
+    assert {mode for name, mode in made.items() if not name.startswith(by_umask)} == {0o600}
 
 
 def test_a_compressed_message_is_not_unpacked(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from polytempo.core.events import Update
-from polytempo.core.orders import Candidates, Train
+from polytempo.core.orders import Candidates, Send, Train
 from polytempo.core.state import digest
 from polytempo.serve import service as services
-from polytempo.serve.journal import JournalError
+from polytempo.serve.database import JournalError
 from polytempo.serve.requests import Request
 from polytempo.serve.service import FEWEST_SENDS
 from polytempo.serve.wire import entries_of, make_body
@@ -208,7 +208,7 @@ def test_the_end_of_an_old_connection_does_not_count_when_a_new_one_is_there(tmp
         assert served.host.service.is_member(0)
 
 
-def test_a_client_that_returns_is_sent_what_it_missed_and_nothing_twice(tmp_path: Path) -> None:
+def test_a_client_that_returns_is_sent_the_last_refresh_that_it_missed_and_nothing_twice(tmp_path: Path) -> None:
     with hosted(tmp_path, "serving:Refresher") as served:
         begun(served, 3)
         task = served.task(0)
@@ -216,11 +216,27 @@ def test_a_client_that_returns_is_sent_what_it_missed_and_nothing_twice(tmp_path
         heard = served.sessions[0].sent[-1][0].model
         assert heard.task == task
         served.disconnect(0)
-        served.push(2)
+        for _ in range(3):
+            served.push(2)
         served.reconnect(0, task=task, heeded=heard.number)
         sent = [head.model.number for head, _ in served.sessions[0].sent if head.HasField("model")]
-        assert sent == [number for number, _ in served.host.service.flights[0].sends[1:]]
+        assert sent == [served.host.service.flights[0].sends[-1][0]]
+        served.reconnect(0, task=task, heeded=sent[-1])
+        assert not any(head.HasField("model") for head, _ in served.sessions[0].sent)
         assert served.push(0).WhichOneof("kind") == "task"
+
+
+def test_one_refresh_does_what_those_that_were_missed_would_have_done(tmp_path: Path) -> None:
+    """Progress that the first of them throws away stays thrown away."""
+    with hosted(tmp_path) as served:
+        begun(served, 1)
+        service, flight = served.host.service, served.host.service.flights[0]
+        models = [flight.order.weights + k for k in range(3)]
+        for rebase in ([True, True, True], [False, True, True], [True, False, True]):
+            flight.sends = [(100 + k, Send(0, models[k], k, rebase[k])) for k in range(3)]
+            (again,) = service.missed(0, 99)
+            assert (again.number, again.order) == (102, Send(0, models[2], 2, all(rebase)))
+            assert service.missed(0, 101)[0].order == flight.sends[2][1]
 
 
 def test_a_client_that_never_answers_keeps_only_the_last_models_that_it_was_sent(
@@ -241,6 +257,20 @@ def test_a_client_that_never_answers_keeps_only_the_last_models_that_it_was_sent
         assert refused(served.push(0, base=flight.forgotten), "too many others were sent")
         assert served.host._conduct.refusals == {0: 1}
         assert served.push(0, base=first).WhichOneof("kind") == "task"
+
+
+def test_sessions_that_take_over_again_and_again_have_a_token_in_two_places(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        begun(served, 2)
+        for at in (0.0, 300.0, 601.0):
+            served.at(at)
+            served.reconnect(0)
+        refusals = served.host.meters.refusals
+        assert refusals == {"replaced": 3}  # a network that breaks now and then
+        served.at(650.0)
+        served.reconnect(1)
+        served.reconnect(0)
+        assert refusals == {"replaced": 4, "contested": 1}
 
 
 def test_a_journal_that_cannot_be_written_is_told_and_no_more_when_it_can(

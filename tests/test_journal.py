@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from polytempo.core.errors import UserError
+from polytempo.core.errors import PassingError, UserError
 from polytempo.core.events import Update
 from polytempo.core.state import digest
 from polytempo.core.streams import stream
@@ -26,8 +26,9 @@ from polytempo.core.vectors import Schema
 from polytempo.serve import journal as journal_module
 from polytempo.serve import opening
 from polytempo.serve import snapshots as snapshots_module
+from polytempo.serve.database import DATABASE, DamagedError, JournalError, connect, transaction, unwritable
 from polytempo.serve.events import Event, Handed
-from polytempo.serve.journal import DamagedError, Journal, JournalError
+from polytempo.serve.journal import Journal
 from polytempo.serve.opening import open_service
 from polytempo.serve.recovery import recover
 from polytempo.strategies import Strategy
@@ -628,6 +629,54 @@ def test_a_full_disk_acknowledges_nothing_and_damages_nothing(
         assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
 
 
+def test_a_disk_has_room_again_when_what_did_not_fit_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def allocate(file: int, begins: int, size: int) -> None:
+        asked.append(size)
+        os.pwrite(file, bytes(size), begins)
+        if len(asked) == 1:
+            raise FULL
+
+    with hosted(tmp_path) as served:
+        some_events(served)
+        before = served.digest()
+        with monkeypatch.context() as full:
+            full.setattr(os, "pwritev", fail)
+            full.setattr(os, "posix_fallocate", allocate)
+            assert served.push(0).refusal.again
+            assert served.host.meters.journal_failing
+            served.host.handle([])
+            assert served.host.meters.journal_failing
+            served.host.handle([])
+            assert not served.host.meters.journal_failing
+        assert asked == [sum(map(len, served.pushed(0)[1]))] * 2
+        assert served.digest() == before
+        served.push(0)
+        assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest() != before
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (PermissionError(errno.EACCES, "Permission denied"), False),
+        (OSError(errno.EROFS, "Read-only file system"), False),
+    ],
+)
+def test_what_is_a_matter_of_rights_is_not_tried_again(tmp_path: Path, error: OSError, passes: bool) -> None:
+    assert isinstance(unwritable(tmp_path, error), PassingError) is passes
+
+
+def test_a_database_that_may_not_be_written_is_a_matter_of_rights_too(tmp_path: Path) -> None:
+    connect(tmp_path).close()
+    database = sqlite3.connect(f"file:{tmp_path / DATABASE}?mode=ro", uri=True, isolation_level=None)
+    with pytest.raises(JournalError, match="readonly") as refused, transaction(database, tmp_path):
+        database.execute("DELETE FROM events")
+    database.close()
+    assert not isinstance(refused.value, PassingError)
+
+
 def test_a_full_disk_at_a_snapshot_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots_module, "SNAPSHOT_EVENTS", 3)
     with hosted(tmp_path) as served:
@@ -682,3 +731,11 @@ def test_times_never_decrease_and_timers_fire_in_order_when_the_clock_goes_back(
         assert len(fired) > 3
         assert [at for _, at in fired] == sorted(at for _, at in fired)
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
+
+
+def test_a_model_whose_names_no_greeting_holds_begins_no_service(tmp_path: Path) -> None:
+    names = [f"{k:03d}{'n' * 1000}" for k in range(200)]
+    save_file({name: np.zeros(1, np.float32) for name in names}, tmp_path / "wordy.safetensors")
+    with pytest.raises(UserError, match="shorter names"):
+        open_service(tmp_path / "journal", tiny_settings(tmp_path, init=tmp_path / "wordy.safetensors"))
+    assert not (tmp_path / "journal").exists()

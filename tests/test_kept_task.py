@@ -78,7 +78,7 @@ def test_what_was_sent_while_a_client_was_off_reaches_it(tmp_path: Path) -> None
         with server.client(0, tmp_path / "task") as again:
             task = again.task(30)
             settled(again)
-            assert [model.version for model in task.refreshes()] == [1, 2]
+            assert [model.version for model in task.refreshes()] == [2]  # the last one says it all
             again.push(task, nudge(task), samples=5, timeout=30)
         assert server.host.service.members[0].version == 2
 

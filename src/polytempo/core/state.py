@@ -73,17 +73,17 @@ def digest(*values: object) -> str:
     return sha.hexdigest()
 
 
-def save(value: object, path: Path) -> None:
+def save(value: object, path: Path, mode: int = 0o644) -> None:
     """Write the state to one file, so that a crash leaves the old file or the new one, never a part."""
-    save_packed(*pack(value), path)
+    save_packed(*pack(value), path, mode)
 
 
-def save_packed(text: str, tensors: list[Tensor], path: Path) -> None:
+def save_packed(text: str, tensors: list[Tensor], path: Path, mode: int = 0o644) -> None:
     """The same, of what ``pack`` gave."""
     # The text is a tensor too: a header may not be longer than 100 MB.
     letters = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
     named = {str(i): tensor for i, tensor in enumerate(tensors)} | {"state": letters}
-    write_whole(path, lambda temporary: write_tensors(temporary, named))
+    write_whole(path, lambda temporary: write_tensors(temporary, named), mode)
 
 
 def load(path: Path) -> Any:

@@ -33,6 +33,12 @@ from polytempo.serve.roster import (
 
 CODE_HOURS = 24.0
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+
+
+class EnrolmentError(UserError):
+    """What a stranger may know about why it is not let in."""
+
+
 UNKNOWN_CODE = "This code is not known: it was used, has expired, or never was one. Ask for a new one."
 BLIND_AFTER = 5.0
 """Seconds that the file may be unreadable before nobody new is let in."""
@@ -219,7 +225,7 @@ def enrol(
     at most ``most_days``. The client, and when the token expires. The same again is answered alike; anything else is
     refused, also a code for another client than the names in the certificate that was shown."""
     if not re.fullmatch("[0-9a-f]{64}", token_hash):
-        raise UserError("An enrolment needs the SHA-256 of a token, as 64 hexadecimal digits.")
+        raise EnrolmentError("An enrolment needs the SHA-256 of a token, as 64 hexadecimal digits.")
     with changing(directory) as known:
         used = hash_of(code)
         for client, entry in known["clients"].items():
@@ -227,12 +233,14 @@ def enrol(
                 return client, entry.expires
         found = known["codes"].pop(used, None)
         if found is None or found.expires <= utc_now():
-            raise UserError(UNKNOWN_CODE)
+            raise EnrolmentError(UNKNOWN_CODE)
         if certified is not None and tuple(certified) != (client_name(found.client),):
-            raise UserError(f"This code is for client {found.client}, and the certificate shown is not.")
+            raise EnrolmentError(f"This code is for client {found.client}, and the certificate shown is not.")
         owners = {entry.token: who for name in ("operators", "clients") for who, entry in known[name].items()}
         if owners.get(token_hash, found.client) != found.client:
-            raise UserError("This token is somebody else's already. Enrol with another --out, which makes a new one.")
+            raise EnrolmentError(
+                "This token is somebody else's already. Enrol with another --out, which makes a new one."
+            )
         days = min((limit for limit in (found.days, most_days) if limit is not None), default=None)
         entry = Pass(token=token_hash, expires=_in_days(days), code=used)
         known["clients"][found.client] = entry

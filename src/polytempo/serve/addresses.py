@@ -50,3 +50,13 @@ def cannot_listen(address: str, option: str) -> PassingError:
         f"Cannot listen on {address}. Is another program using the port, or is it not an address of this machine? "
         f"Choose another {option}."
     )
+
+
+def peer_of(host: str) -> str:
+    """Whom an address stands for: itself, or the network of 2^64 addresses that one subscriber is given in IPv6."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False))

@@ -17,8 +17,8 @@ from typing import Any
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import CODE_HOURS
-from polytempo.serve.addresses import check_loopback
-from polytempo.serve.door import LIFETIME, Door, peer_of
+from polytempo.serve.addresses import check_loopback, peer_of
+from polytempo.serve.door import LIFETIME, Door
 from polytempo.serve.gate import Gate
 from polytempo.serve.logs import log
 from polytempo.serve.roster import Operator

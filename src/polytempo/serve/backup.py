@@ -22,14 +22,14 @@ from typing import IO, Any
 from pydantic import BaseModel, ValidationError
 
 from polytempo.core.errors import PassingError, UserError
-from polytempo.core.files import hand_over, sync_directory
+from polytempo.core.files import hand_over, sync_directory, write_bytes
 from polytempo.serve.database import DATABASE, DamagedError, connect, reading
 from polytempo.serve.events import Event
 from polytempo.serve.journal import Journal
 from polytempo.serve.opening import INITIAL, RENUMBERED_BY, open_service, settings_of
 from polytempo.serve.operations import OPERATIONS
 from polytempo.serve.proxies import PROXIES
-from polytempo.serve.roster import ACCESS, Roster, changing
+from polytempo.serve.roster import ACCESS, Roster, with_tables
 from polytempo.serve.running import JOURNAL
 from polytempo.serve.settings import ServiceSettings
 
@@ -106,8 +106,8 @@ def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
     were ordered after the copy was made, which are void now. What the directory has already (keys, tokens, the list of
     those who may talk to the service) stays. ``lose_tail`` is that of ``open_service``."""
     manifest = _checked(backup)
-    if ACCESS in manifest.sha256:
-        Roster.read(backup / ACCESS)  # it would be noticed too late
+    # Some of its codes may have been used since.
+    roster = with_tables(Roster.read(backup / ACCESS), codes={}) if ACCESS in manifest.sha256 else None
     target, making = directory / JOURNAL, directory / f"{JOURNAL}.restoring"
     if target.exists() and any(target.iterdir()):
         raise UserError(f"{target} holds a journal already. Nothing was changed. Move it away, or choose another DIR.")
@@ -121,13 +121,10 @@ def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
                     _copy_whole(backup / name, making / Path(name).name)
             event, digest = _renumber(making, lose_tail)
             kept = [name for name in BESIDE if (directory / name).exists()]
-            for name in BESIDE:
-                if name in manifest.sha256 and name not in kept:
-                    _copy_whole(backup / name, directory / name)
-                    _hand_over(directory / name, directory)
-            if ACCESS in manifest.sha256 and ACCESS not in kept:
-                with changing(directory) as known:
-                    known["codes"] = {}  # some may have been used since
+            if roster is not None and ACCESS not in kept:
+                roster.write(directory / ACCESS)
+            if OPERATIONS in manifest.sha256 and OPERATIONS not in kept:
+                write_bytes(directory / OPERATIONS, (backup / OPERATIONS).read_bytes(), 0o600, shared=True)
             for path in (making, *making.iterdir()):
                 _hand_over(path, directory)
             making.rename(target)

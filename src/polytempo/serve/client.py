@@ -157,7 +157,7 @@ class Client:
             raise UserError(f"The update cannot be sent: {error}.") from None
         said = pb.Push(
             task=task.number,
-            base=task.base,
+            base=upload.base,
             samples=samples,
             steps=task.work.steps_for(samples) if steps is None else steps,
             chosen=chosen,

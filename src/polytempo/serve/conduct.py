@@ -4,6 +4,9 @@ from collections import Counter, defaultdict, deque
 
 from polytempo.serve.operations import QuarantineRule
 
+CONTESTED, CONTESTED_WITHIN = 3, 600.0
+"""So many sessions of a client that took over from another within so many seconds: two programs have its token."""
+
 
 class Conduct:
     """Counts what was refused of each client: over the last while, and since something of it was last taken."""
@@ -13,6 +16,9 @@ class Conduct:
         self._in_a_row: Counter[int] = Counter()
         self.refusals: Counter[int] = Counter()
         """Of each client, since the server started."""
+        self._replaced: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=CONTESTED))
+        self._withdrawn: dict[int, int] = {}
+        self._void: dict[int, int] = {}
 
     def refused(self, client: int, now: float, rule: QuarantineRule) -> str | None:
         """Something of this client was refused: why that is too much, if it is."""
@@ -31,3 +37,23 @@ class Conduct:
     def taken(self, client: int) -> None:
         """An update of this client was taken."""
         self._in_a_row.pop(client, None)
+
+    def replaced(self, client: int, now: float) -> bool:
+        """A session took over from another of this client, as after a break in the network. Has that happened so often
+        that somebody else must have its token?"""
+        times = self._replaced[client]
+        times.append(now)
+        return len(times) == CONTESTED and times[0] > now - CONTESTED_WITHIN
+
+    def left(self, client: int, task: int) -> None:
+        """The client was counted out in the middle of a task (0: of none), and may not know yet."""
+        self._withdrawn[client] = task
+
+    def left_with(self, client: int, task: int) -> bool:
+        """Is this the task that the client was last counted out with?"""
+        return task > 0 and self._withdrawn.get(client) == task
+
+    def forgives(self, client: int, task: int) -> bool:
+        """An update for a task that was withdrawn is nobody's fault, once for each task."""
+        before, self._void[client] = self._void.get(client), task
+        return before != task

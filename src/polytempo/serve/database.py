@@ -1,5 +1,6 @@
 """The journal's SQLite database, and what can go wrong with it."""
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -78,4 +79,12 @@ def unwritable(directory: Path, error: BaseException) -> JournalError:
     if isinstance(error, JournalError):
         return error
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return UnwritableError(f"The journal in {directory} cannot be written: {why}. Nothing unsafe was acknowledged.")
+    kind = JournalError if _forbidden(error) else UnwritableError
+    return kind(f"The journal in {directory} cannot be written: {why}. Nothing unsafe was acknowledged.")
+
+
+def _forbidden(error: BaseException) -> bool:
+    """Is it a matter of rights, which do not change by themselves?"""
+    if isinstance(error, OSError):
+        return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"))

@@ -2,14 +2,13 @@
 none for longer than a request needs. A handshake counts as a connection."""
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
 
-from polytempo.serve.addresses import bind
+from polytempo.serve.addresses import bind, peer_of
 from polytempo.serve.logs import log
 
 CONNECTIONS = 128
@@ -117,13 +116,3 @@ class _Watched(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._protocol.connection_lost(exc)
         self._gone.set()
-
-
-def peer_of(host: str) -> str:
-    """Whom an address stands for: itself, or the network of 2^64 addresses that one subscriber is given in IPv6."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((address, 64), strict=False))

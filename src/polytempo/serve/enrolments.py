@@ -3,6 +3,7 @@ may be few at a time, and say little."""
 
 import asyncio
 import logging
+import urllib.parse
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, cast
@@ -11,8 +12,9 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from polytempo.core.errors import PassingError, UserError
-from polytempo.serve.access import UNKNOWN_CODE, enrol
+from polytempo.core.errors import UserError
+from polytempo.serve.access import UNKNOWN_CODE, EnrolmentError, enrol
+from polytempo.serve.addresses import peer_of
 from polytempo.serve.host import Host
 from polytempo.serve.incoming import Pace
 from polytempo.serve.logs import log
@@ -40,7 +42,7 @@ class Enrolments:
         return self._open.total()
 
     async def enrol(self, _: Any, context: Context) -> Enrolled:
-        peer = context.peer().rpartition(":")[0]
+        peer = _address_of(context.peer())
         if len(self) >= AT_A_TIME or self._open[peer] >= OF_PEER:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrol at the moment: try again")
         self._open[peer] += 1
@@ -55,9 +57,11 @@ class Enrolments:
         try:
             said = await self._said(context)
             access.refresh()
+            if access.problem is not None:
+                raise UserError(access.problem)
             known = access.roster.enrolee_of(said.code, said.token_sha256)
             if known is None:  # whoever guesses keeps nobody waiting, and costs no disk
-                raise UserError(UNKNOWN_CODE)
+                raise EnrolmentError(UNKNOWN_CODE)
             await asyncio.sleep(self._paces[known].pause(loop.time(), PER_SECOND))
             most_days = self._host.operations.token_days
             client, expires = await asyncio.to_thread(
@@ -66,9 +70,9 @@ class Enrolments:
         except UserError as error:
             self._host.meters.refusals["code"] += 1
             log("enrolment refused", level=logging.WARNING, peer=context.peer(), reason=str(error))
-            if isinstance(error, PassingError):
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the server is busy with others: try again")
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            if isinstance(error, EnrolmentError):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the server can enrol nobody now: try again")
         access.refresh()
         self._enforce()
         log("enrolled", level=logging.WARNING, client=client, peer=context.peer())
@@ -81,5 +85,11 @@ class Enrolments:
         except (TimeoutError, DecodeError):
             said = grpc.aio.EOF
         if said is grpc.aio.EOF:
-            raise UserError("An enrolment has to say its code at once.")
+            raise EnrolmentError("An enrolment has to say its code at once.")
         return cast("Enrolment", said)
+
+
+def _address_of(peer: str) -> str:
+    """Whom gRPC's word for a peer stands for: ``ipv4:192.0.2.7:1234``, ``ipv6:%5B2001:db8::7%5D:1234``."""
+    host = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    return peer_of(host)

@@ -15,13 +15,13 @@ from polytempo.core.orders import Send, Train
 from polytempo.core.status import Status
 from polytempo.serve import messages
 from polytempo.serve.access import Access
+from polytempo.serve.answers import answer_as_now, say_place, send_all, welcome
 from polytempo.serve.checks import Refused, Withdrawn, check_push
 from polytempo.serve.clock import Clock
 from polytempo.serve.conduct import Conduct
+from polytempo.serve.database import JournalError
 from polytempo.serve.events import Event, Handed, Kind
-from polytempo.serve.journal import JournalError
 from polytempo.serve.logs import log
-from polytempo.serve.messages import order_message
 from polytempo.serve.meters import Meters
 from polytempo.serve.narration import apply_and_log, details
 from polytempo.serve.opening import Opened
@@ -56,10 +56,6 @@ class Host:
         self.access = access
         self.meters = Meters()
         self._conduct = Conduct()
-        self._withdrawn: dict[int, int] = {}
-        """The task that a client had when it left: it may not know yet."""
-        self._void: dict[int, int] = {}
-        """The last task of each client of which a void update came."""
         self._flush = flush
         """Called when the messages of a group have been handed over."""
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
@@ -133,7 +129,7 @@ class Host:
     def _try_journal(self) -> None:
         """Whether it can be written again: if nobody comes, nothing else would tell."""
         with suppress(JournalError):
-            self.journal.describe(self.journal.about)
+            self.journal.check_writable()
             self.meters.journal_failing = False
 
     def _seconds_to_next(self) -> float:
@@ -170,7 +166,7 @@ class Host:
             except Refused as refusal:
                 void = isinstance(refusal, Withdrawn)
                 self._refuse(request, str(refusal), void)
-                if not (void and self._forgiven(request)):
+                if not (void and self._conduct.forgives(request.session.client, request.head.push.task)):
                     self._judge(request, str(refusal))
                 continue
             except Exception as error:  # in what it would be served now
@@ -248,15 +244,16 @@ class Host:
         if request.kind == "hello":
             before = self.sessions.get(client)
             if before is not None and before is not session:
-                log("replaced", level=logging.WARNING, client=client)
-                self.meters.refusals["replaced"] += 1
+                contested = self._conduct.replaced(client, self.clock())
+                self.meters.refusals["contested" if contested else "replaced"] += 1
+                log("contested" if contested else "replaced", level=logging.WARNING, client=client)
                 before.send(messages.refusal("another session of this client has begun", replaced=True))
                 before.end()
             self.sessions[client] = session
             self._absent.pop(client, None)
             if not self.service.is_member(client):
                 return self._event("joined", client)
-            self._welcome(request)
+            welcome(self.service, self.sessions, request, self.operations.encodings)
             return None
         if self.sessions.get(client) is not session or not self.service.is_member(client):
             raise Refused("say hello first")
@@ -265,7 +262,7 @@ class Host:
         if request.kind == "push":
             return self._push(request)
         if request.kind == "branch":
-            self._say_place(request)
+            say_place(self.service, request)
             return None
         return self._event("pulled" if request.kind == "pull" else "left", client)
 
@@ -284,12 +281,11 @@ class Host:
         flight = self.service.flights.get(client)
         if flight is None or flight.number != push.task:
             if push.task == 0 or push.task != self.service.members[client].answered:
-                withdrawn = push.task > 0 and self._withdrawn.get(client) == push.task
-                raise (Withdrawn if withdrawn else Refused)(
+                raise (Withdrawn if self._conduct.left_with(client, push.task) else Refused)(
                     f"task {push.task} is not yours, or it was withdrawn when you left"
                 )
             log("repeated", client=client, task=push.task)
-            self._answer_as_now(request)
+            answer_as_now(self.service, self.sessions, request)
             return None
         handed = check_push(push, request.body, flight, self.service.schema, self.operations)
         return self._event("updated", client, handed)
@@ -303,7 +299,7 @@ class Host:
         client = request.session.client
         log(event.kind, client=client, at=event.at, **details(self.service, event))
         if event.kind == "joined":
-            self._welcome(request)
+            welcome(self.service, self.sessions, request, self.operations.encodings)
             self._send_all(orders)
             return
         if event.kind == "left":
@@ -313,56 +309,14 @@ class Host:
         wanted = Send if event.kind == "pulled" else Train
         answered = self._send_all(orders, request, wanted)
         if not answered and event.kind == "pulled":
-            self._answer_as_now(request)
+            answer_as_now(self.service, self.sessions, request)
         elif not answered:
             request.session.send(messages.accepted(), request.head.request)
-
-    def _answer_as_now(self, request: Request) -> None:
-        """What the client would be served now: its open task, or its model."""
-        client = request.session.client
-        if client in self.service.flights and request.kind == "push":
-            self._send_all(self.service.task_again(client), request)
-        else:
-            weights = self.service.strategy.model_for(client)
-            version = self.service.version_of(weights)
-            # a copy: it is sent later, and some strategies change their models in place
-            message = messages.model(weights.clone(), version, self.service.schema, request.session.download)
-            request.session.send(message, request.head.request)
-
-    def _say_place(self, request: Request) -> None:
-        client, service = request.session.client, self.service
-        branch, version = service.strategy.cluster_of(client), service.version_of(service.strategy.model_for(client))
-        request.session.send(messages.place(branch, version, service.sharing(client)), request.head.request)
 
     def _send_all(
         self, orders: list[Dispatched], request: Request | None = None, wanted: type[Train] | type[Send] = Train
     ) -> bool:
-        """Send orders to those whom they are for; the first of the wanted kind for whoever asked is the answer."""
-        answered = False
-        refreshed = [sent.order.client for sent in orders if isinstance(sent.order, Send) and sent.task]
-        if refreshed:
-            log("refresh", clients=refreshed)
-        for sent in orders:
-            session = self.sessions.get(sent.order.client)
-            if session is None:
-                continue  # it is sent again when the client comes back
-            answer = (
-                not answered and request is not None and request.session is session and isinstance(sent.order, wanted)
-            )
-            answered = answered or answer
-            number = request.head.request if answer and request is not None else 0
-            session.send(order_message(sent, self.service.schema, session.download), number)
-        return answered
-
-    def _welcome(self, request: Request) -> None:
-        client, hello = request.session.client, request.head.hello
-        task = self.service.open_task(client)
-        seed = self.service.strategy.setting.seed
-        upload, request.session.download = messages.agreed(hello, self.operations.encodings)
-        message = messages.welcome(client, self.service.schema, seed, task, upload, request.session.download)
-        request.session.send(message, request.head.request)
-        if task and task == hello.task:
-            self._send_all(self.service.missed(client, hello.heeded))
+        return send_all(self.service, self.sessions, orders, request, wanted)
 
     def _refuse(self, request: Request, reason: str, void: bool = False) -> None:
         self.meters.refusals[request.kind] += 1
@@ -370,12 +324,6 @@ class Host:
         request.session.send(messages.refusal(reason, void=void), request.head.request)
         if request.kind == "wire":
             request.session.end()
-
-    def _forgiven(self, request: Request) -> bool:
-        """A void update is nobody's fault, once for each task."""
-        client, task = request.session.client, request.head.push.task
-        before, self._void[client] = self._void.get(client), task
-        return before != task
 
     def _judge(self, request: Request, reason: str) -> None:
         """A client of which too much had to be refused is not heard any more; the server ends its sessions."""
@@ -408,7 +356,7 @@ class Host:
             if not self._write([event], []):
                 return
             del self._absent[client]
-            self._withdrawn[client] = self.service.open_task(client)
+            self._conduct.left(client, self.service.open_task(client))
             log("left", client=client, at=now)
             try:
                 self._send_all(apply_and_log(self.service, event))

@@ -24,7 +24,6 @@ from typing import Any, cast
 from safetensors import SafetensorError
 from torch import Tensor
 
-from polytempo.core.files import sync_directory
 from polytempo.core.state import load, pack, save_packed
 from polytempo.core.vectors import Schema
 from polytempo.serve.database import (
@@ -39,16 +38,11 @@ from polytempo.serve.database import (
 )
 from polytempo.serve.events import Event
 from polytempo.serve.rows import packed, unpacked
-from polytempo.serve.wire import Buffer
+from polytempo.serve.segments import SEGMENT_BYTES, Segment, segment_name
 
-__all__ = ["DamagedError", "Journal", "JournalError"]
-
-SEGMENT_BYTES = 64 << 20
 SMALL_BYTES = 32 << 10
 """Bodies up to this size lie in their rows."""
 KEPT_SNAPSHOTS = 2
-MOST_BUFFERS = 1024
-"""That the system writes with one call; answers may bring more."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +55,14 @@ class Snapshot:
     crc: int
 
 
-@dataclass
-class _Segment:
-    """The file that bodies are appended to."""
-
-    first: int
-    file: int
-    end: int = 0
-
-
 class Journal:
     """One service's journal. Only one process at a time may open it for writing."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._lock: int | None = None
-        self._segment: _Segment | None = None
+        self._segment: Segment | None = None
+        self._failed_bytes = 0  # of the last events that could not be written
         self._unmarked: dict[int, str] = {}  # events that are void, and not yet marked so
         self._database = connect(directory)
         self.about: dict[str, Any] = {
@@ -168,7 +154,7 @@ class Journal:
             self._open_segment()
         segment, began = self._segment, self._segment.end
         rows: list[tuple[Any, ...]] = []
-        batch = self.last + 1
+        batch, wanted = self.last + 1, 0
         try:
             for event in events:
                 detail, body = packed(event, self.schema)
@@ -177,29 +163,36 @@ class Journal:
                     crc = zlib.crc32(part, crc)
                 size = sum(map(len, body))
                 place: tuple[bytes | int | None, ...] = (None, None, None, 0)
+                wanted += size
                 if size > SMALL_BYTES:
-                    _write(segment.file, segment.end, body, size)
-                    place = (None, segment.first, segment.end, size)
-                    segment.end += size
+                    place = (None, segment.first, segment.append(body, size), size)
                 elif body:
                     place = (b"".join(body), None, None, size)
                 row = (batch + len(rows), batch, event.at, time.time(), event.kind, event.client, detail)
                 rows.append((*row, *place, crc, None))
             if segment.end > began:
-                os.fdatasync(segment.file)
+                segment.sync()
             with self._transaction():
                 self._mark_void()
                 self._database.executemany(f"INSERT INTO events VALUES ({','.join('?' * 13)})", rows)
         except (OSError, sqlite3.Error, JournalError) as error:
-            segment.end = began
-            with suppress(OSError):
-                os.ftruncate(segment.file, began)
+            segment.cut(began)
+            self._failed_bytes = wanted
             raise unwritable(self.directory, error) from error
         self._unmarked.clear()
         written = sum(row[10] + len(row[6]) for row in rows)
         self.last += len(rows)
         self.unsaved_events += len(rows)
         self.unsaved_bytes += written
+
+    def check_writable(self) -> None:
+        """Raises if what could not be written last cannot be written now."""
+        assert self._segment is not None, "the journal is not locked"
+        try:
+            self._segment.check_room(self._failed_bytes)
+        except OSError as error:
+            raise unwritable(self.directory, error) from error
+        self.describe(self.about)
 
     def events(self, after: int, until: int | None = None) -> Iterator[tuple[int, Event]]:
         """The events behind a snapshot, with their numbers. Those that the strategy could not take are left out."""
@@ -223,7 +216,7 @@ class Journal:
     def _body(self, number: int, segment: int, begins: int, size: int) -> bytearray:
         body = bytearray(size)
         try:
-            with (self.directory / _segment_name(segment)).open("rb") as file:
+            with (self.directory / segment_name(segment)).open("rb") as file:
                 file.seek(begins)
                 whole = file.readinto(body) == size
         except OSError as error:
@@ -262,7 +255,7 @@ class Journal:
             self._database.execute("DELETE FROM snapshots WHERE number > ?", (after,))
             self._database.execute("INSERT INTO events VALUES (?,?,?,?,?,?,?, NULL, NULL, NULL, 0, ?, NULL)", row)
         for (segment,) in lost:
-            path = self.directory / _segment_name(segment)
+            path = self.directory / segment_name(segment)
             with suppress(FileNotFoundError):
                 path.rename(path.with_suffix(".lost"))
         self._find_end()
@@ -278,7 +271,7 @@ class Journal:
         """The packed state after an event, as a file. Any thread may do this; the state counts when it is kept."""
         path = self._snapshot_path(number)
         try:
-            save_packed(text, tensors, path)
+            save_packed(text, tensors, path, 0o600)
             return Snapshot(number, path.stat().st_size, _file_crc(path))
         except OSError as error:
             raise unwritable(self.directory, error) from error
@@ -321,7 +314,7 @@ class Journal:
         """What its rows speak of: the names of files beside the database, and how many bytes of each."""
         segments = self._query("SELECT segment, max(begins + size) FROM events WHERE segment > 0 GROUP BY segment")
         snapshots = self._query("SELECT number, size FROM snapshots")
-        return {_segment_name(first): end for first, end in segments} | {
+        return {segment_name(first): end for first, end in segments} | {
             self._snapshot_path(number).name: size for number, size in snapshots
         }
 
@@ -335,9 +328,9 @@ class Journal:
             self._database.execute("DELETE FROM snapshots WHERE number < ?", (numbers[0],))
             self._database.execute("DELETE FROM events WHERE number <= ?", (numbers[0],))
         segments = self._query("SELECT DISTINCT segment FROM events WHERE segment IS NOT NULL")
-        used = {_segment_name(segment) for (segment,) in segments} | {self._snapshot_path(n).name for n in numbers}
+        used = {segment_name(segment) for (segment,) in segments} | {self._snapshot_path(n).name for n in numbers}
         if self._segment is not None:
-            used.add(_segment_name(self._segment.first))
+            used.add(segment_name(self._segment.first))
         # By name, so that what a crash left half done goes too.
         for pattern in ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*"):
             for path in self.directory.glob(pattern):
@@ -349,7 +342,7 @@ class Journal:
 
     def close(self) -> None:
         if self._segment is not None:
-            os.close(self._segment.file)
+            self._segment.close()
             self._segment = None
         self._database.close()
         if self._lock is not None:
@@ -360,15 +353,13 @@ class Journal:
 
     def _open_segment(self) -> None:
         """Begin a new file of bodies at the next event; bytes of a crash that no row speaks of go with it."""
-        first = self.last + 1
         try:
-            file = os.open(self.directory / _segment_name(first), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            sync_directory(self.directory)
+            opened = Segment(self.directory, self.last + 1)
         except OSError as error:
             raise unwritable(self.directory, error) from None
         if self._segment is not None:
-            os.close(self._segment.file)
-        self._segment = _Segment(first, file)
+            self._segment.close()
+        self._segment = opened
 
     def _query(self, sql: str, *values: object) -> list[Any]:
         with reading(self.directory):
@@ -382,20 +373,9 @@ def _row_crc(at: float, kind: str, client: int, detail: str) -> int:
     return zlib.crc32(f"{at + 0.0!r} {kind} {client} {detail}".encode())
 
 
-def _write(file: int, begins: int, buffers: Sequence[Buffer], size: int) -> None:
-    written = os.pwritev(file, buffers[:MOST_BUFFERS], begins)
-    while written < size:  # more than one call takes
-        rest = memoryview(b"".join(buffers))[written:]
-        written += os.pwrite(file, rest, begins + written)
-
-
 def _file_crc(path: Path) -> int:
     crc = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
             crc = zlib.crc32(chunk, crc)
     return crc
-
-
-def _segment_name(first: int) -> str:
-    return f"updates-{first:012d}.bodies"

@@ -15,7 +15,7 @@ from polytempo.core.tensor_file import NAMES
 from polytempo.core.vectors import Schema
 from polytempo.serve import wire_pb2 as pb
 from polytempo.serve.service import Dispatched
-from polytempo.serve.wire import Buffer, Entry, entries_of, make_body
+from polytempo.serve.wire import LARGEST_HEAD, Buffer, Entry, entries_of, make_body
 
 Message = tuple[pb.Head, Sequence[Buffer]]
 Named = tuple[str, Tensor]
@@ -52,6 +52,16 @@ def welcome(client: int, schema: Schema, seed: int, task: int, upload: str = "",
         download=download,
     )
     return pb.Head(welcome=said), ()
+
+
+def check_greetable(schema: Schema) -> None:
+    """A client is told the names and shapes of all tensors in one message."""
+    head, _ = welcome(0, schema, 0, 0)
+    if head.ByteSize() > LARGEST_HEAD // 2:
+        raise UserError(
+            f"The model has {len(schema.names)} tensors, whose names and shapes take {head.ByteSize()} bytes; expected "
+            f"at most {LARGEST_HEAD // 2}. Give the tensors shorter names, or the model fewer."
+        )
 
 
 def accepted() -> Message:

@@ -63,7 +63,9 @@ class _Said(Collector):
         written = number(said, "written")
         age = None if written is None else max(self._now - written, 0.0)
         yield from _gauge("status_age_seconds", "Seconds since the host last said how it is", age)
-        yield _labelled(CounterMetricFamily, "refusals", "Requests that were refused", "kind", said.get("refusals"))
+        # From the start, because Prometheus sees no increase in what was not there before.
+        refusals = {"contested": 0, **(said.get("refusals") or {})}
+        yield _labelled(CounterMetricFamily, "refusals", "Requests that were refused", "kind", refusals)
         yield _labelled(CounterMetricFamily, "admin_answers", "Answers of the operators' door", "code", self._door)
         yield from _requests(said.get("requests") or {})
         yield from _branches(said.get("branches") or {})

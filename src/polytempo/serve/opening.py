@@ -20,9 +20,11 @@ from polytempo.core.state import load, save
 from polytempo.core.validation import refusal
 from polytempo.core.versions import versions
 from polytempo.learn.proxies import WARM_UP_EPOCHS
+from polytempo.serve.database import DamagedError, JournalError
 from polytempo.serve.events import Event
-from polytempo.serve.journal import DamagedError, Journal, JournalError
+from polytempo.serve.journal import Journal
 from polytempo.serve.logs import log
+from polytempo.serve.messages import check_greetable
 from polytempo.serve.proxies import (
     PROXIES,
     check_needed,
@@ -113,6 +115,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     if proxies is None:
         check_needed(settings.strategy, objects)
     schema, initial = settings.first_model()
+    check_greetable(schema)
     if proxies is not None:
         sets = make_proxy_sets(settings, schema, proxies)
         initial = sets.warmed(initial, WARM_UP_EPOCHS if settings.warm_up is None else settings.warm_up)
@@ -130,9 +133,9 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     service = begin()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        save({"weights": initial}, directory / INITIAL)
+        save({"weights": initial}, directory / INITIAL, 0o600)
         if proxies is not None:
-            write_proxies(directory / PROXIES, proxies)
+            write_proxies(directory / PROXIES, proxies, 0o600)
     except OSError as error:
         raise UserError(f"Cannot keep a journal in {directory}: {error.strerror}. Choose another --dir.") from None
     journal = Journal.begin(directory, about, service.save_state())

@@ -10,7 +10,8 @@ from polytempo.core.vectors import Schema
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import ProxySets
-from polytempo.serve.journal import Journal, JournalError
+from polytempo.serve.database import JournalError
+from polytempo.serve.journal import Journal
 from polytempo.serve.settings import ServiceSettings
 from polytempo.strategies.strategy import strategy_class
 from polytempo.world.proxies import ProxyData, check_proxies, read_proxies

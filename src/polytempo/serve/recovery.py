@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from polytempo.serve.journal import DamagedError, Journal, JournalError
+from polytempo.serve.database import DamagedError, JournalError
+from polytempo.serve.journal import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.service import Service
 

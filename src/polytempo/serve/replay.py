@@ -12,8 +12,9 @@ import torch
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
+from polytempo.serve.database import DamagedError, JournalError
 from polytempo.serve.events import Event, Handed
-from polytempo.serve.journal import DamagedError, Journal, JournalError
+from polytempo.serve.journal import Journal
 from polytempo.serve.opening import beginning, code_versions, journal_objects, settings_of
 from polytempo.serve.proxies import check_needed
 from polytempo.serve.service import Service

@@ -119,6 +119,10 @@ class Roster(_Entry):
             )
             raise refusal(error, f"{path} is damaged", advice) from None
 
+    def write(self, path: Path) -> None:
+        data = json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
+        write_bytes(path, data.encode(), 0o600, shared=True)
+
     def client_of(self, token: str) -> int | None:
         """The client whose token this is and still counts; None if it is nobody's."""
         client = self._clients.get(hash_of(token))
@@ -186,8 +190,7 @@ def changing(directory: Path, make: bool = False) -> Iterator[dict[str, Any]]:
             yield tables
             changed = with_tables(roster, **tables)
             if changed != roster:
-                data = json.dumps(changed.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
-                write_bytes(path, data.encode(), 0o600, shared=True)
+                changed.write(path)
         finally:
             os.close(lock)
     except OSError as error:

@@ -13,8 +13,6 @@ from typing import Any, cast, get_args
 import grpc
 import grpc.aio
 
-from polytempo.core.errors import UserError
-from polytempo.core.vectors import Schema
 from polytempo.serve import messages
 from polytempo.serve.addresses import cannot_listen, check_loopback
 from polytempo.serve.checks import largest_message
@@ -28,7 +26,7 @@ from polytempo.serve.requests import Request, RequestKind
 from polytempo.serve.roster import Roster, client_name, hash_of, in_quarantine
 from polytempo.serve.supervisor import tell_supervisor
 from polytempo.serve.tls import Context, common_names
-from polytempo.serve.wire import CHANNEL_OPTIONS, LARGEST_HEAD, SERVICE, WireError, frames
+from polytempo.serve.wire import CHANNEL_OPTIONS, SERVICE, WireError, frames
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment, Frame, Head
 
 WAITING_MESSAGES = 256
@@ -110,7 +108,6 @@ class Server:
         self._meters.incoming_bytes = lambda: self._memory.taken
         self._enforced: tuple[Roster, float] | None = None
         self._largest = largest_message(self.host.service.schema)
-        _check_greetable(self.host.service.schema)
         most_connections = ("grpc.max_allowed_incoming_connections", _most_connections())
         self._server = grpc.aio.server(options=(*SERVER_OPTIONS, most_connections))
         handlers: dict[str, Any] = {
@@ -334,16 +331,6 @@ class Server:
             session.news.set()
             if session.ending:
                 session.ended.set()
-
-
-def _check_greetable(schema: Schema) -> None:
-    """A client is told the names and shapes of all tensors in one message."""
-    head, _ = messages.welcome(0, schema, 0, 0)
-    if head.ByteSize() > LARGEST_HEAD // 2:
-        raise UserError(
-            f"The model has {len(schema.names)} tensors, whose names and shapes take {head.ByteSize()} bytes; expected "
-            f"at most {LARGEST_HEAD // 2}. Give the tensors shorter names, or the model fewer."
-        )
 
 
 def _checked_kind(session: GrpcSession, head: Head) -> RequestKind:

@@ -2,7 +2,7 @@
 that a journal of events is all that has to be kept safe; it does no I/O and reads no clock."""
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -231,9 +231,15 @@ class Service:
         return [Dispatched(flight.number, flight.order, flight.count, 0), *self.missed(client, flight.number)]
 
     def missed(self, client: int, heeded: int) -> list[Dispatched]:
-        """What belongs to a client's open task and came after the last order that it heeded."""
+        """What belongs to a client's open task and came after the last order that it heeded. Of several refreshes the
+        last one is enough: without steps in between they come to the same."""
         flight = self.flights[client]
-        orders = [Dispatched(number, send, 0, flight.number) for number, send in flight.sends if number > heeded]
+        orders: list[Dispatched] = []
+        missed = [(number, send) for number, send in flight.sends if number > heeded]
+        if missed:
+            number, last = missed[-1]
+            rebase = all(send.rebase for _, send in missed)
+            orders.append(Dispatched(number, replace(last, rebase=rebase), 0, flight.number))
         if flight.reported > heeded:
             orders.append(Dispatched(flight.reported, Report(client), 0, flight.number))
         return orders

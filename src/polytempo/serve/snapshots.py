@@ -3,7 +3,8 @@
 import logging
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
-from polytempo.serve.journal import Journal, JournalError, Snapshot
+from polytempo.serve.database import JournalError
+from polytempo.serve.journal import Journal, Snapshot
 from polytempo.serve.logs import log
 from polytempo.serve.service import Service
 

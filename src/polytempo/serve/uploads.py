@@ -18,6 +18,8 @@ from polytempo.serve.tasks import Task, Tensors, read_tensors
 class Upload(NamedTuple):
     """An update on its way."""
 
+    base: int
+    """Number of the model that it counts from."""
     encoding: str
     """Empty: whole float32 tensors."""
     arrays: Arrays
@@ -34,8 +36,8 @@ class Uploads:
         self._feedback = ErrorFeedback(parse_encoding(wish)) if wish else None
         self._encodes = False
         self._complained = False
-        self._made: tuple[tuple[int, int, int | None], Upload] | None = None
-        """Task, base and choice, and what was made of the result, of which nobody knows yet if the server has it."""
+        self._made: tuple[tuple[int, int | None], Upload] | None = None
+        """Task and choice, and what was made of the result, of which nobody knows yet if the server has it."""
 
     def agree(self, encoding: str) -> None:
         """What the server wants: the wish, or float32."""
@@ -46,8 +48,9 @@ class Uploads:
             log("not compressed", level=logging.WARNING, reason=reason)
 
     def make(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> Upload:
-        """The result of a task. Until the server has said yes or no to it, it is the same: it may have it."""
-        about = (task.number, task.base, chosen)
+        """The result of a task. Until the server has said yes or no to it, it is the same, whatever
+        came in between: it may have it."""
+        about = (task.number, chosen)
         if self._made is None or self._made[0] != about:
             self._made = about, self._encoded(task, tensors, chosen, schema)
         return self._made[1]
@@ -55,12 +58,12 @@ class Uploads:
     def _encoded(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> Upload:
         named = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
         if self._feedback is None or not self._encodes:
-            return Upload("", named)
+            return Upload(task.base, "", named)
         start = start_of(task, chosen, schema)
         trained = trained_by(task, schema)
         difference = end_of(named, start, trained, schema) - start
         arrays, left = self._feedback.encode(difference, trained)
-        return Upload(self.wish, arrays, left)
+        return Upload(task.base, self.wish, arrays, left)
 
     def taken(self, upload: Upload) -> None:
         """The server has it."""

@@ -53,7 +53,7 @@ def read_proxies(path: Path) -> ProxyData:
         raise UserError(f"{path} holds no proxy sets: {reason}. Expected {EXPECTED}.") from None
 
 
-def write_proxies(path: Path, data: ProxyData) -> None:
+def write_proxies(path: Path, data: ProxyData, mode: int = 0o644) -> None:
     """Write what ``read_proxies`` reads, in one piece."""
     arrays: dict[str, Any] = {"x": data.x, "y": data.y, "classes": data.classes}
     arrays["cluster"] = np.repeat(np.arange(len(data.offsets) - 1), np.diff(data.offsets))
@@ -64,7 +64,7 @@ def write_proxies(path: Path, data: ProxyData) -> None:
         with temporary.open("wb") as file:
             np.savez(file, **arrays)
 
-    write_whole(path, write)
+    write_whole(path, write, mode)
 
 
 def check_proxies(data: ProxyData, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> None:
