@@ -108,6 +108,7 @@ class FakeSession:
     """Keeps what the host sends, as a client would have got it."""
 
     download = ""
+    certificate_expires: float | None = None
 
     def __init__(self, client: int) -> None:
         self.client = client

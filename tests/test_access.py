@@ -368,6 +368,14 @@ def test_an_operators_new_token_replaces_the_old_one_and_a_revoked_one_is_nobody
         revoke_operator(tmp_path, "anna")
 
 
+def test_a_new_token_has_the_role_of_the_one_before(tmp_path):
+    for role, expected in (("admin", "admin"), (None, "admin"), ("viewer", "viewer"), (None, "viewer")):
+        make_operator(tmp_path, "anna", role)
+        assert Roster.read(tmp_path / ACCESS).operators["anna"].role == expected
+    make_operator(tmp_path, "ben")
+    assert Roster.read(tmp_path / ACCESS).operators["ben"].role == "viewer"
+
+
 @pytest.mark.parametrize("name", ["", "../anna", "a b", "-x", "a" * 64, "ä"])
 def test_what_is_no_name_of_an_operator_is_refused_and_nothing_is_written(tmp_path, name):
     with pytest.raises(UserError, match="no name for an operator"):

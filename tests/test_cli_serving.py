@@ -16,6 +16,7 @@ from polytempo.cli import main as cli
 from polytempo.serve.access import make_tokens
 from polytempo.serve.certs import make_certs
 from polytempo.serve.opening import open_service
+from polytempo.serve.roster import Quarantine, changing, utc_now
 from serving import running, tiny_settings
 
 Call = Callable[..., tuple[int, str, str]]
@@ -57,6 +58,27 @@ def test_a_server_without_certificates_says_how_to_make_them(polytempo: Call) ->
     assert code == 2
     assert "polytempo certs here" in err
     assert not Path("here").exists()
+
+
+def test_options_of_tokens_that_belong_to_others_are_refused_alone(polytempo: Call) -> None:
+    for given, needed in ((["--days", 3], "--clients N or --operator NAME"), (["--role", "admin"], "--operator NAME")):
+        code, _, err = polytempo("tokens", "here", *given)
+        assert code == 2
+        assert needed in err
+
+
+def test_an_operator_keeps_its_role_with_a_new_token(polytempo: Call) -> None:
+    polytempo("tokens", "here", "--operator", "anna", "--role", "admin")
+    _, out, _ = polytempo("tokens", "here", "--operator", "anna")
+    assert "a token to log in as admin; one that anna had before counts no more" in out
+
+
+def test_a_code_for_a_client_in_quarantine_comes_with_a_hint_and_the_list_shows_it(polytempo: Call) -> None:
+    polytempo("tokens", "here", "--clients", 1)
+    with changing(Path("here")) as known:
+        known["quarantined"][5] = Quarantine(since=utc_now(), reason="it sent rubbish")
+    assert "polytempo release here 5" in polytempo("codes", "here", 5)[1]
+    assert "rubbish" in polytempo("tokens", "here")[1]
 
 
 def test_a_server_without_tokens_says_how_to_make_them(polytempo: Call) -> None:

@@ -181,6 +181,17 @@ def test_with_its_token_and_its_own_certificate_a_client_takes_part(mutual: Runn
         assert client.number == 1
 
 
+def test_the_status_says_that_certificates_are_asked_for_and_when_they_end(mutual: Running) -> None:
+    with mutual.client_with(mutual.token(1), **pair(mutual.directory, 1)) as client:
+        client.wait_for_welcome(30)
+        until(lambda: any(row["connected"] for row in mutual.host.said().get("clients", ())))
+        said = mutual.host.said()
+    (row,) = [row for row in said["clients"] if row["connected"]]
+    assert said["mutual"]
+    shown = x509.load_pem_x509_certificate((mutual.directory / "client-1.pem").read_bytes())
+    assert row["certificate_expires"] == shown.not_valid_after_utc.timestamp()
+
+
 def test_anothers_certificate_beside_ones_token_is_refused(mutual: Running) -> None:
     with mutual.client_with(mutual.token(0), **pair(mutual.directory, 1)) as client:
         with pytest.raises(UserError, match="certificate shown is not that of client 0"):

@@ -26,11 +26,11 @@ def lines(path):
 
 
 def test_a_file_gets_one_object_per_line(tmp_path):
-    log_to_file(tmp_path / "logs" / "service.log")
+    log_to_file(tmp_path / "service.log")
     log("updated", client=3)
     log("refused", level=logging.WARNING, reason="two\nlines")
     log("unheard", level=logging.DEBUG)
-    first, second = lines(tmp_path / "logs" / "service.log")
+    first, second = lines(tmp_path / "service.log")
     assert (first["event"], first["level"], first["client"]) == ("updated", "info", 3)
     assert second["reason"] == "two\nlines"
 

@@ -18,6 +18,7 @@ from polytempo.serve.connection import RefusedError
 from polytempo.serve.enrolment import enrol_client
 from polytempo.serve.operations import OPERATIONS, Operations, read_operations
 from polytempo.serve.roster import utc_now
+from polytempo.serve.running import Doors
 from serving import nudge, until
 from test_end_to_end import Processes
 from whole_service import LOG, Service, whole
@@ -153,6 +154,16 @@ def test_the_log_moves_to_another_file_and_back_to_stderr(service: Service, caps
     assert not service.logged("connected", "other.log")
 
 
+def test_a_log_that_moves_says_where_and_not_to_where_nothing_is(service: Service) -> None:
+    (service.directory / OPERATIONS).write_text('[log]\nfile = "nowhere/other.log"')
+    service.read_again()
+    until(lambda: service.logged("not reloaded"))
+    assert "in a directory that exists" in service.logged("not reloaded")[0]["reason"]
+    assert not (service.directory / "nowhere").exists()
+    service.reload('[log]\nfile = "other.log"', "other.log")
+    assert service.logged("log goes elsewhere")[-1]["file"] == "other.log"
+
+
 def test_a_reload_says_what_has_changed(service: Service) -> None:
     service.reload(f"patience = 5\n{LOG}")
     service.reload(f"patience = 5\n[quarantine]\nrefusals = 7\n{LOG}")
@@ -170,6 +181,16 @@ def test_starts_and_stops_are_told_by_name(tmp_path: Path) -> None:
     assert [row["number"] for row in service.logged("started")] == [0, 1]
     assert all(row["version"] and row["address"] for row in service.logged("started"))
     assert [row["number"] for row in service.logged("stopped")] == [1, 1]
+
+
+def test_a_start_without_mtls_where_it_was_on_is_told(tmp_path: Path) -> None:
+    make_tokens(tmp_path, 1)
+    make_certs(tmp_path, [])
+    for doors in (Doors("127.0.0.1:0", mutual=True), Doors("127.0.0.1:0"), Doors("127.0.0.1:0")):
+        with whole(tmp_path, doors):
+            pass
+        service_log = (tmp_path / "service.log").read_text()
+        assert service_log.count("no certificates asked for") == (not doors.mutual)
 
 
 def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path) -> None:

@@ -260,6 +260,7 @@ def test_a_quarantined_client_is_refused_with_the_reason_also_after_a_restart_an
             client.wait_for_welcome(30)
         client._connection._thread.join(20)
         assert not client._connection._thread.is_alive()
+        assert server.host.meters.refusals["quarantined"] == 1
 
 
 def test_the_status_shows_who_is_in_quarantine_and_why(tmp_path: Path) -> None:

@@ -89,3 +89,12 @@ def test_whoever_may_come_and_never_did_is_listed_and_in_no_cluster(tmp_path: Pa
         (1, "away", None),
     ]
     assert said["strategy"] == "fedasync"
+
+
+def test_a_server_that_cannot_read_who_may_talk_to_it_says_so(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        served.hello(0)
+        served.host.access.problem = "access.json [is] damaged"
+        served.host._say(stopping=True)
+    shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
+    assert "locked, nobody new is let in: access.json [is] damaged" in shown

@@ -55,7 +55,10 @@ def tokens(
         int | None, typer.Option(help="make tokens for clients 0 to N - 1, where they have none", metavar="N")
     ] = None,
     operator: Annotated[str | None, typer.Option(help="make a token for this operator", metavar="NAME")] = None,
-    role: Annotated[Literal["admin", "viewer"], typer.Option(help="of the operator: may act, or look only")] = "viewer",
+    role: Annotated[
+        Literal["admin", "viewer"] | None,
+        typer.Option(help="of the operator: may act, or look only (default: as before, or viewer)"),
+    ] = None,
     revoke: Annotated[int | None, typer.Option(help="make this client's token invalid", metavar="CLIENT")] = None,
     revoke_operator_: Annotated[
         str | None, typer.Option("--revoke-operator", help="make this operator's token invalid", metavar="NAME")
@@ -70,12 +73,18 @@ def tokens(
             "Give one of --clients N or --operator NAME, to make tokens, --revoke CLIENT or --revoke-operator NAME, "
             "to make one invalid; or none, to see who has one."
         )
+    if role is not None and operator is None:
+        raise UserError("--role belongs to --operator NAME: give both.")
+    if days is not None and clients is None and operator is None:
+        raise UserError("--days belongs to --clients N or --operator NAME: give one of them.")
     if not given:
         _show(Roster.read(directory / ACCESS))
     elif clients is not None:
         _make(directory, clients, days)
     elif operator is not None:
-        print(f"wrote {make_operator(directory, operator, role, days)}: a token to log in as {role}")
+        path = make_operator(directory, operator, role, days)
+        role = Roster.read(directory / ACCESS).operators[operator].role
+        print(f"wrote {path}: a token to log in as {role}; one that {operator} had before counts no more")
     elif revoke is not None:
         revoke_client(directory, revoke)
         print(f"removed client {revoke} from {directory / ACCESS}: a server that runs there ends its session at once")
@@ -94,6 +103,9 @@ def codes(
     """Make one-time codes with which clients get their tokens: `polytempo enrol`."""
     for client in clients:
         print(f"client {client}: {make_code(directory, client, hours, days)}")
+    held = [client for client in clients if client in Roster.read(directory / ACCESS).quarantined]
+    for client in held:
+        print(f"client {client} is in quarantine, and not heard before `polytempo release {directory} {client}`")
     print(
         f"Next: give each client its code and ca.pem. It runs `polytempo enrol HOST:PORT --ca ca.pem` "
         f"within {hours:g} h; the code works once."
@@ -129,9 +141,11 @@ def _show(roster: Roster) -> None:
         table.add_row(
             client_name(client), "train", _until(entry), "" if held is None else f"quarantined: {held.reason}"
         )
+    for client in roster.quarantined.keys() - roster.clients.keys():
+        table.add_row(client_name(client), "nothing", "", f"quarantined: {roster.quarantined[client].reason}")
     for name, operator in roster.operators.items():
         table.add_row(f"operator {name}", "act" if operator.role == "admin" else "look", _until(operator), "")
-    for code in roster.codes.values():
+    for code in sorted(roster.codes.values(), key=lambda code: code.client):
         if code.expires > utc_now():
             table.add_row(client_name(code.client), "enrol", f"{code.expires:%Y-%m-%d %H:%M} UTC", "an open code")
     Console().print(table)

@@ -44,5 +44,6 @@ def restore(
         print(f"{directory / name} was there and stays")
     if "access.json" in restored.manifest.sha256 and "access.json" not in restored.kept:
         print(f"{directory / 'access.json'} is as old as the backup: revoke again what was revoked since.")
-    print("Next: put server.pem and server.key there if they are not, and start `polytempo serve` with what it had:")
+    print("Next: put server.pem and server.key there if they are not, and start `polytempo serve` with what it had")
+    print("(and its --listen, --admin and --mtls, which are not in a backup):")
     print(f"  {json.dumps(restored.manifest.settings)}")

@@ -39,6 +39,8 @@ def status(
         f"{state}: {said['updates']:,} updates, {said['updates_per_second']:.1f}/s, up {said['uptime']:,.0f} s, "
         f"{said['journal']['events']:,} events, refused {sum(said['refusals'].values()):,}"
     )
+    if said["access_problem"] is not None:
+        console.print(f"locked, nobody new is let in: {said['access_problem']}", markup=False)
     names = {name: name.replace("clusters.branches.", "cluster ") for name in said["branches"]}
     if names:
         versions = ", ".join(f"{names[name]}: {version}" for name, version in said["branches"].items())

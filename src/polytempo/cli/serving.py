@@ -49,7 +49,7 @@ def serve(
     service = make_settings(strategy=strategy, parameters=parse_assignments(set_), **settings)
 
     def on_listening(at: Listening) -> None:
-        how = "TLS" if at.secure else "plaintext"
+        how = "TLS with clients' certificates" if at.mutual else "TLS" if at.secure else "plaintext"
         since = f"goes on from event {at.event:,}" if at.event else "begins anew"
         print(f"{strategy} on {at.address} ({how}), {at.parameters:,} parameters: {since}", flush=True)
         if at.admin is not None:

@@ -85,7 +85,7 @@ class Access:
                 self._cannot_read(str(error))
                 return False
             if self.problem is not None:
-                log("access readable again")
+                log("access readable again", level=logging.WARNING)
             self.problem, self._stamp = None, stamp
             differences = changes(self.roster, found)
             self._take(found)
@@ -169,12 +169,15 @@ def make_tokens(directory: Path, clients: int, days: float | None = None) -> lis
     return [client_token_file(directory, client) for client in missing]
 
 
-def make_operator(directory: Path, name: str, role: Role, days: float | None = None) -> Path:
-    """Make an operator's token, ``operator-NAME.token``; an earlier one of the same name counts no more."""
+def make_operator(directory: Path, name: str, role: Role | None = None, days: float | None = None) -> Path:
+    """Make an operator's token, ``operator-NAME.token``; an earlier one of the same name counts no more. The role is
+    that of the earlier one, or viewer, if none is given."""
     if not re.fullmatch(NAME, name):
         raise UserError(f"{name!r} is no name for an operator: give letters, digits, hyphens, dots, underscores.")
     path, expires = _operator_token_file(directory, name), _in_days(days)
     with changing(directory, make=True) as known:
+        before = known["operators"].get(name)
+        role = role or ("viewer" if before is None else before.role)
         known["operators"][name] = OperatorPass(token=_new_token(path), expires=expires, role=role)
     return path
 

@@ -150,7 +150,7 @@ class Connection:
             if self._is_taken_over():
                 return
             if not self._closed.is_set():
-                hint = "" if self._welcome else hint_for(reason, self._credentials is not None, self._certified)
+                hint = hint_for(reason, self._credentials is not None, self._certified)
                 log("disconnected", level=logging.WARNING, address=self.address, reason=reason + hint)
             self._closed.wait(pause * random.uniform(0.5, 1.0))  # so that not all clients come at the same moment
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -34,10 +34,11 @@ def log_to_file(path: Path, level: str = "info", most_bytes: int = 16 << 20, kep
     """Write the service's logs to this file, which only its owner can read. Before it has more than ``most_bytes`` it
     becomes ``FILE.1``, that becomes ``FILE.2`` and so on, up to ``kept`` old files. Nobody else may rotate it."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handler = _RotatingFile(path, maxBytes=most_bytes, backupCount=kept, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"Cannot write logs to {path}: {error.strerror}. Choose another file.") from None
+        raise UserError(
+            f"Cannot write logs to {path}: {error.strerror}. Choose another file, in a directory that exists."
+        ) from None
     _use(handler, level)
 
 

@@ -26,6 +26,8 @@ class Meters:
         self.journal_failing = False
         self.certificate_expires: float | None = None
         """Seconds since 1970; None in plaintext."""
+        self.mutual = False
+        """Do clients have to show certificates of their own?"""
         self.seconds = 0.0
         """That all requests took together, from the last frame in to the last frame of the answer out."""
         self._classes = [0] * (len(BOUNDS) + 1)
@@ -44,6 +46,7 @@ class Meters:
             "incoming_bytes": self.incoming_bytes(),
             "journal_failing": self.journal_failing,
             "certificate_expires": self.certificate_expires,
+            "mutual": self.mutual,
             "bytes": {"in": self.bytes_in, "out": self.bytes_out},
             "requests": {
                 "bounds": BOUNDS,

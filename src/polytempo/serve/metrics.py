@@ -63,10 +63,11 @@ class _Said(Collector):
         written = number(said, "written")
         age = None if written is None else max(self._now - written, 0.0)
         yield from _gauge("status_age_seconds", "Seconds since the host last said how it is", age)
-        # From the start, because Prometheus sees no increase in what was not there before.
+        # What alerts watch is there from the start: Prometheus sees no increase in what was not there before.
         refusals = {"contested": 0, **(said.get("refusals") or {})}
         yield _labelled(CounterMetricFamily, "refusals", "Requests that were refused", "kind", refusals)
-        yield _labelled(CounterMetricFamily, "admin_answers", "Answers of the operators' door", "code", self._door)
+        answers = {"401": 0, **self._door}
+        yield _labelled(CounterMetricFamily, "admin_answers", "Answers of the operators' door", "code", answers)
         yield from _requests(said.get("requests") or {})
         yield from _branches(said.get("branches") or {})
         yield from _clients([row for row in said.get("clients") or () if isinstance(row, Mapping)], self._now)
@@ -94,9 +95,10 @@ def _clients(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[Metric]:
     )
     quarantined = sum(bool(row.get("quarantined")) for row in rows)
     yield from _gauge("quarantined", "Clients in quarantine", float(quarantined))
-    ends = [end for row in rows if (end := number(row, "expires")) is not None]
-    ending = float(sum(now <= end < now + SOON for end in ends))
-    yield from _gauge("tokens_ending_soon", "Clients whose token expires within a week", ending)
+    for name, key in (("token", "expires"), ("certificate", "certificate_expires")):
+        ends = [end for row in rows if (end := number(row, key)) is not None]
+        ending = float(sum(now <= end < now + SOON for end in ends))
+        yield from _gauge(f"{name}s_ending_soon", f"Clients whose {name} expires within a week", ending)
     clusters = {row.get("cluster") for row in rows if row.get("cluster") is not None}
     yield from _gauge("clusters", "Clusters that have clients", float(len(clusters)))
     staleness = sorted(value for row in rows if (value := number(row, "staleness")) is not None)

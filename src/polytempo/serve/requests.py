@@ -24,6 +24,8 @@ class Session(Protocol):
     client: int
     download: str
     """How models are encoded for it."""
+    certificate_expires: float | None
+    """When the certificate that it has shown ends, in seconds since 1970."""
 
     def send(self, message: Message, answers: int = 0) -> None: ...
 

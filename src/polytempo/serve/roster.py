@@ -148,8 +148,10 @@ class Roster(_Entry):
         entry = self.clients.get(client)
         if client in self.quarantined:
             return in_quarantine(self.quarantined[client])
-        if entry is None or entry.token != token_hash:
+        if entry is None:
             return "the token was revoked"
+        if entry.token != token_hash:
+            return "this client has been given another token"
         return None if entry.valid(time.time()) else "the token has expired"
 
 

@@ -25,6 +25,7 @@ from polytempo.serve.operations import OPERATIONS, LogFile, read_operations
 from polytempo.serve.roster import ACCESS
 from polytempo.serve.server import Server
 from polytempo.serve.settings import ServiceSettings
+from polytempo.serve.status import read_status
 from polytempo.serve.supervisor import tell_supervisor
 from polytempo.serve.tls import ServerCertificate
 
@@ -64,6 +65,7 @@ class Listening:
     event: int
     """The last event in its journal; 0 if it begins."""
     admin: str | None = None
+    mutual: bool = False
 
 
 def run_service(
@@ -113,6 +115,8 @@ async def serve(
     # Before a service begins, whose settings then last.
     check_free({"--listen": doors.address} | ({} if doors.admin is None else {"--admin": doors.admin}))
     opened = open_service(directory / JOURNAL, settings, lose_tail)
+    if not doors.mutual and _was_mutual(directory):
+        log("no certificates asked for", level=logging.WARNING, reason="It was last started with --mtls.")
     try:
         server = Server(lambda flush: Host(opened, operations, access, flush=flush), doors.mutual)
         port = server.listen(doors.address, None if certificate is None else certificate.credentials())
@@ -133,11 +137,13 @@ async def serve(
             opened.service.schema.size,
             opened.journal.last,
             admin_at,
+            doors.mutual,
         )
     )
     tell_supervisor("READY=1")
     log(
         "started",
+        level=logging.WARNING,
         address=doors.address,
         number=opened.journal.last,
         mutual=doors.mutual,
@@ -147,10 +153,17 @@ async def serve(
     try:
         await server.serve(stop)
     finally:
-        log("stopped", number=opened.journal.last)
+        log("stopped", level=logging.WARNING, number=opened.journal.last)
         watching.cancel()
         if admin is not None:
             await admin.stop()
+
+
+def _was_mutual(directory: Path) -> bool:
+    try:
+        return bool(read_status(directory / JOURNAL).get("mutual"))
+    except UserError:  # it was never started
+        return False
 
 
 def _with_port(address: str, port: int) -> str:
@@ -171,6 +184,7 @@ def _reload(directory: Path, server: Server, log_level: str) -> None:
     host = server.host
     said = read_operations(directory / OPERATIONS)
     if said.log != host.operations.log:
+        log("log goes elsewhere", level=logging.WARNING, file=str(said.log.file or "stderr"))
         log_as_said(said.log, directory, log_level)
     before, host.operations = host.operations.model_dump(mode="json"), said
     host.access.refresh()

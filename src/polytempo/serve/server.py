@@ -25,7 +25,7 @@ from polytempo.serve.operations import Limits
 from polytempo.serve.requests import Request, RequestKind
 from polytempo.serve.roster import Roster, client_name, hash_of, in_quarantine
 from polytempo.serve.supervisor import tell_supervisor
-from polytempo.serve.tls import Context, common_names
+from polytempo.serve.tls import Context, certificate_end, common_names
 from polytempo.serve.wire import CHANNEL_OPTIONS, SERVICE, WireError, frames
 from polytempo.serve.wire_pb2 import Enrolled, Enrolment, Frame, Head
 
@@ -58,8 +58,11 @@ SERVER_OPTIONS = (
 class GrpcSession:
     """One client's connection. The host hands messages over from its thread; they go out in order."""
 
-    def __init__(self, client: int, token_hash: str, touched: deque["GrpcSession"]) -> None:
+    def __init__(
+        self, client: int, token_hash: str, touched: deque["GrpcSession"], certificate_expires: float | None = None
+    ) -> None:
         self.client = client
+        self.certificate_expires = certificate_expires
         self.token_hash = token_hash
         self.download = ""
         self.outbox: deque[tuple[Message, int] | None] = deque()
@@ -105,6 +108,7 @@ class Server:
         self._draining = False
         self.host = make_host(self._flush)
         self._access, self._meters = self.host.access, self.host.meters
+        self._meters.mutual = mutual
         self._meters.incoming_bytes = lambda: self._memory.taken
         self._enforced: tuple[Roster, float] | None = None
         self._largest = largest_message(self.host.service.schema)
@@ -144,7 +148,7 @@ class Server:
         finally:
             self._draining = True
             tell_supervisor("STOPPING=1")
-            log("draining", sessions=len(self._open))
+            log("draining", level=logging.WARNING, sessions=len(self._open))
             await asyncio.to_thread(self.host.stop)
             await self._server.stop(grace=1.0)
         if self.host.error is not None:
@@ -174,7 +178,8 @@ class Server:
         await self._admit(client, token_hash, context)
         self._calls[token_hash] += 1
         try:
-            session = GrpcSession(client, token_hash, self._touched)
+            expires = certificate_end(context) if self._mutual else None
+            session = GrpcSession(client, token_hash, self._touched, expires)
             unread = await self._converse(session, context)
             # By now the session holds nothing. The call ends when its client reads on, or is gone.
             if session.expelled is not None:
@@ -192,7 +197,7 @@ class Server:
         self._sessions[client] += 1
         self._open.add(session)
         self._meters.sessions = len(self._open)
-        log("connected", client=client, peer=context.peer())
+        log("connected", level=logging.WARNING, client=client, peer=context.peer())
         incoming = Incoming(context.read, lambda: self._limits, self._largest, self._memory, client)
         reading = asyncio.create_task(self._read(session, incoming))
         writing = asyncio.create_task(self._write(session, context))
@@ -230,12 +235,17 @@ class Server:
             reason = "no client has this token, or it has expired"
             if client is not None:
                 reason = f"the certificate shown is not that of client {client}, whose token this is"
-            self.host.meters.refusals["token"] += 1
-            log("turned away", level=logging.WARNING, peer=context.peer(), reason=reason)
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+            await self._turn_away(context, grpc.StatusCode.UNAUTHENTICATED, "token", reason)
         if client in roster.quarantined:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, in_quarantine(roster.quarantined[client]))
-        return cast("int", client), hash_of(token)  # abort raises
+            reason = in_quarantine(roster.quarantined[client])
+            await self._turn_away(context, grpc.StatusCode.PERMISSION_DENIED, "quarantined", reason)
+        return cast("int", client), hash_of(token)
+
+    async def _turn_away(self, context: Context, code: grpc.StatusCode, kind: str, reason: str) -> None:
+        """Raises."""
+        self._meters.refusals[kind] += 1
+        log("turned away", level=logging.WARNING, peer=context.peer(), reason=reason)
+        await context.abort(code, reason)
 
     def _shows_certificate_of(self, client: int, context: Context) -> bool:
         return not self._mutual or common_names(context) == (client_name(client),)

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from polytempo.serve.journal import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.meters import Meters
 from polytempo.serve.opening import STATUS
+from polytempo.serve.requests import Session
 from polytempo.serve.roster import Roster
 from polytempo.serve.service import Member, Service
 from polytempo.strategies.strategy import Strategy
@@ -44,7 +45,7 @@ class StatusFile:
         self,
         service: Service,
         now: float,
-        connected: Collection[int],
+        sessions: Mapping[int, Session],
         journal: Journal,
         meters: Meters,
         access: Access,
@@ -66,7 +67,7 @@ class StatusFile:
                 "held_back": service.strategy.held_back,
                 "updates_per_second": self._rate(seconds, service.updates),
                 "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
-                "clients": _clients(service, now, connected, access.roster, refusals),
+                "clients": _clients(service, now, sessions, access.roster, refusals),
                 "access_problem": access.problem,
                 **_clusters(service.strategy),
                 "timers": len(service.timers),
@@ -103,7 +104,7 @@ def read_status(directory: Path) -> dict[str, Any]:
 
 
 def _clients(
-    service: Service, now: float, connected: Collection[int], roster: Roster, refusals: Mapping[int, int]
+    service: Service, now: float, sessions: Mapping[int, Session], roster: Roster, refusals: Mapping[int, int]
 ) -> list[dict[str, Any]]:
     """Those who have taken part, those who may, and those in quarantine."""
     due = {client: flight.order.due.row() for client, flight in service.flights.items() if flight.order.due}
@@ -111,7 +112,8 @@ def _clients(
         {
             "client": client,
             "doing": Status(member.status).name.lower(),
-            "connected": client in connected,
+            "connected": client in sessions,
+            "certificate_expires": sessions[client].certificate_expires if client in sessions else None,
             "task": service.open_task(client),
             "updates": member.updates,
             "version": member.version,

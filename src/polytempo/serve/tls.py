@@ -59,7 +59,7 @@ class ServerCertificate:
             self._load_web()
             self._fresh.append(fresh)
             self._stamp, self._problem = stamp, ""
-            log("certificate read")
+            log("certificate read", level=logging.WARNING)
         except (UserError, ssl.SSLError, OSError) as error:  # it is tried again: half of a pair may be there
             if str(error) != self._problem:
                 log("certificate not taken", level=logging.ERROR, reason=str(error))
@@ -151,5 +151,14 @@ def check_not_expired(path: Path, certificate: x509.Certificate, advice: str) ->
 def common_names(context: Context) -> tuple[str, ...]:
     """Of the certificate that the other side has shown. gRPC's own word for it ends at a NUL, and leaves out a second
     name."""
-    shown = [x509.load_pem_x509_certificate(pem) for pem in context.auth_context().get("x509_pem_cert", ())]
-    return tuple(str(name.value) for one in shown for name in one.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
+    names = [one.subject.get_attributes_for_oid(NameOID.COMMON_NAME) for one in _shown(context)]
+    return tuple(str(name.value) for of_one in names for name in of_one)
+
+
+def certificate_end(context: Context) -> float | None:
+    """When the certificate that the other side has shown expires, in seconds since 1970."""
+    return min((one.not_valid_after_utc.timestamp() for one in _shown(context)), default=None)
+
+
+def _shown(context: Context) -> list[x509.Certificate]:
+    return [x509.load_pem_x509_certificate(pem) for pem in context.auth_context().get("x509_pem_cert", ())]

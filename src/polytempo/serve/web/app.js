@@ -169,7 +169,8 @@ async function signIn(event) {
 
 function certificate(said) {
   if (!isNumber(said.certificate_expires)) return "";
-  return ` · certificate ends in ${brief(said.certificate_expires - said.written)}`;
+  const mutual = said.mutual ? " · clients show certificates" : "";
+  return `${mutual} · certificate ends in ${brief(said.certificate_expires - said.written)}`;
 }
 
 function begin() {

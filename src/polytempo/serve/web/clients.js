@@ -20,7 +20,7 @@ const COLUMNS = [
   { name: "Cluster", figure: true, say: cluster, sort: cluster, tone: (row) => `cluster ${tone(row.cluster)}` },
   { name: "Refused", figure: true, say: (row) => count(row.refused), sort: (row) => row.refused, tone: refusedTone },
   { name: "Idle", figure: true, say: (row) => percent(row.idle_share), sort: (row) => row.idle_share },
-  { name: "Token ends", figure: true, say: (row, at) => end(row, at), sort: (row) => row.expires, tone: ending },
+  { name: "Access ends", figure: true, say: (row, at) => end(row, at), sort: expires, tone: ending },
   { name: "Note", say: note, sort: note, tone: (row) => (row.quarantined ? "bad" : "") },
 ];
 
@@ -46,8 +46,15 @@ function connected(row) {
   return row.connected ? "yes" : "no";
 }
 
+// Of its token and the certificate that it has shown, what ends first.
+function expires(row) {
+  const ends = [row.expires, row.certificate_expires].filter(isNumber);
+  return ends.length ? Math.min(...ends) : null;
+}
+
 function ending(row, at) {
-  return isNumber(row.expires) && row.expires - at.now < SOON ? "warn" : "";
+  const last = expires(row);
+  return last !== null && last - at.now < SOON ? "warn" : "";
 }
 
 function refusedTone(row) {
@@ -60,8 +67,9 @@ function cluster(row) {
 
 export function end(row, at) {
   if (row.token === false) return "none";
-  if (!isNumber(row.expires)) return "never";
-  return row.expires <= at.now ? "expired" : `in ${brief(row.expires - at.now)}`;
+  const last = expires(row);
+  if (last === null) return "never";
+  return last <= at.now ? "expired" : `in ${brief(last - at.now)}`;
 }
 
 const view = { by: 0, down: false, shown: PAGE, order: "", rows: new Map(), given: [], at: null };

@@ -1,0 +1,5 @@
+"""``python -m polytempo``."""
+
+from polytempo.cli.main import main
+
+main()
