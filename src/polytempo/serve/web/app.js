@@ -169,7 +169,7 @@ async function signIn(event) {
 
 function certificate(said) {
   if (!isNumber(said.certificate_expires)) return "";
-  const mutual = said.mutual ? " · clients show certificates" : "";
+  const mutual = said.mutual ? " · mTLS" : "";
   return `${mutual} · certificate ends in ${brief(said.certificate_expires - said.written)}`;
 }
 
