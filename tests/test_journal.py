@@ -656,6 +656,33 @@ def test_a_disk_has_room_again_when_what_did_not_fit_would(tmp_path: Path, monke
         assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest() != before
 
 
+def test_a_disk_without_room_for_another_file_is_full_until_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1)
+        with monkeypatch.context() as full:
+            full.setattr(os, "open", fail)
+            assert served.push(0).refusal.again
+            served.host.handle([])
+            assert served.host.meters.journal_failing
+        served.host.handle([])
+        assert not served.host.meters.journal_failing
+        served.push(0)
+        assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
+
+
+def test_a_database_that_cannot_be_opened_is_a_matter_of_rights_only_if_it_may_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorname = "SQLITE_CANTOPEN"
+    assert isinstance(unwritable(tmp_path, error), PassingError)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert not isinstance(unwritable(tmp_path, error), PassingError)
+
+
 @pytest.mark.parametrize(
     ("error", "passes"),
     [

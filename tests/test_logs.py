@@ -67,7 +67,8 @@ def test_logs_go_to_one_place_at_a_time(tmp_path):
     log_to_file(tmp_path / "service.log")
     log_to(stream)
     log("here")
-    assert not lines(tmp_path / "service.log")
+    (told,) = lines(tmp_path / "service.log")
+    assert (told["event"], told["to"]) == ("log goes elsewhere", "stderr")
     assert json.loads(stream.getvalue())["event"] == "here"
 
 

@@ -405,8 +405,9 @@ def test_fedat_makes_a_tiers_model_of_those_that_were_not_only_heard():
     for client in (0, 1):
         list(server.ready(client, 0.0) or ())
     for client in (0, 1):
-        list(server.receive(update(client, 0, HERE, vector(2, 2)), 1.0) or ())
+        list(server.receive(update(client, 0, HERE, vector(2, 2), samples=7), 1.0) or ())
     assert server.model_for(0).tolist() == [2, 2]  # the first was only heard
+    assert server.samples == {0: 1, 1: 7}  # nor do its samples count when tiers are mixed
 
 
 def test_casa_mixes_a_newcomer_with_those_of_the_cluster_that_it_is_put_into():

@@ -71,6 +71,9 @@ class Connection:
         self._call: Any = None
         self._closed = threading.Event()
         self._welcome = False
+        """Was it ever, ..."""
+        self._greeted = False
+        """... and in the last session?"""
         """Has there ever been a session?"""
         self._taken_over: deque[float] = deque(maxlen=TAKEN_OVER)
         self.failure: UserError | None = None
@@ -150,7 +153,7 @@ class Connection:
             if self._is_taken_over():
                 return
             if not self._closed.is_set():
-                hint = hint_for(reason, self._credentials is not None, self._certified)
+                hint = "" if self._greeted else hint_for(reason, self._credentials is not None, self._certified)
                 log("disconnected", level=logging.WARNING, address=self.address, reason=reason + hint)
             self._closed.wait(pause * random.uniform(0.5, 1.0))  # so that not all clients come at the same moment
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -174,6 +177,7 @@ class Connection:
     def _session(self) -> Iterator[bool]:
         """One connection, from hello to its end. Yields when a request has got its answer."""
         outbox: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._greeted = False
         hello = Head(request=next(self._numbers), hello=self._hello())
         outbox.put(_Request(hello, ()))
         with self._channel() as channel:
@@ -208,7 +212,7 @@ class Connection:
 
     def _open(self, outbox: "queue.SimpleQueue[_Request | None]") -> None:
         with self._lock:
-            self._welcome = True
+            self._welcome = self._greeted = True
             self._outbox = outbox
             for request in self._pending.values():
                 outbox.put(request)

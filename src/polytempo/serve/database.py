@@ -1,6 +1,7 @@
 """The journal's SQLite database, and what can go wrong with it."""
 
 import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -79,12 +80,16 @@ def unwritable(directory: Path, error: BaseException) -> JournalError:
     if isinstance(error, JournalError):
         return error
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    kind = JournalError if _forbidden(error) else UnwritableError
+    kind = JournalError if _forbidden(directory, error) else UnwritableError
     return kind(f"The journal in {directory} cannot be written: {why}. Nothing unsafe was acknowledged.")
 
 
-def _forbidden(error: BaseException) -> bool:
+def _forbidden(directory: Path, error: BaseException) -> bool:
     """Is it a matter of rights, which do not change by themselves?"""
     if isinstance(error, OSError):
         return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"))
+    said = getattr(error, "sqlite_errorname", "")
+    if said.startswith("SQLITE_CANTOPEN"):  # which SQLite says of a full disk, too
+        files = [path for path in (directory, directory / DATABASE) if path.exists()]
+        return not all(os.access(path, os.R_OK | os.W_OK) for path in files)
+    return said.startswith(("SQLITE_READONLY", "SQLITE_PERM"))

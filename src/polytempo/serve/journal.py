@@ -149,10 +149,8 @@ class Journal:
 
     def append(self, events: Sequence[Event]) -> None:
         """Write the events; they are safe when this returns. If it raises, none of them happened."""
-        assert self._segment is not None, "the journal is not locked"
-        if self._segment.end >= SEGMENT_BYTES:
-            self._open_segment()
-        segment, began = self._segment, self._segment.end
+        segment = self._open_segment_for_more()
+        began = segment.end
         rows: list[tuple[Any, ...]] = []
         batch, wanted = self.last + 1, 0
         try:
@@ -187,9 +185,9 @@ class Journal:
 
     def check_writable(self) -> None:
         """Raises if what could not be written last cannot be written now."""
-        assert self._segment is not None, "the journal is not locked"
+        segment = self._open_segment_for_more()
         try:
-            self._segment.check_room(self._failed_bytes)
+            segment.check_room(self._failed_bytes)
         except OSError as error:
             raise unwritable(self.directory, error) from error
         self.describe(self.about)
@@ -360,6 +358,13 @@ class Journal:
         if self._segment is not None:
             self._segment.close()
         self._segment = opened
+
+    def _open_segment_for_more(self) -> Segment:
+        """The open file of bodies, or another if that is full."""
+        assert self._segment is not None, "the journal is not locked"
+        if self._segment.end >= SEGMENT_BYTES:
+            self._open_segment()
+        return self._segment
 
     def _query(self, sql: str, *values: object) -> list[Any]:
         with reading(self.directory):

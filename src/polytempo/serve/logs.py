@@ -44,11 +44,17 @@ def log_to_file(path: Path, level: str = "info", most_bytes: int = 16 << 20, kep
 
 def _use(handler: logging.Handler, level: str) -> None:
     handler.setFormatter(_JsonLines())
+    if any(_place(old) != _place(handler) for old in _logger.handlers):
+        log("log goes elsewhere", level=logging.WARNING, to=_place(handler))
     before, _logger.handlers = _logger.handlers, [handler]
     _logger.setLevel(level.upper())
     _logger.propagate = False
     for old in before:
         old.close()
+
+
+def _place(handler: logging.Handler) -> str:
+    return str(getattr(handler, "baseFilename", "stderr"))
 
 
 class _RotatingFile(RotatingFileHandler):

@@ -184,7 +184,6 @@ def _reload(directory: Path, server: Server, log_level: str) -> None:
     host = server.host
     said = read_operations(directory / OPERATIONS)
     if said.log != host.operations.log:
-        log("log goes elsewhere", level=logging.WARNING, file=str(said.log.file or "stderr"))
         log_as_said(said.log, directory, log_level)
     before, host.operations = host.operations.model_dump(mode="json"), said
     host.access.refresh()

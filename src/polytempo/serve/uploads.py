@@ -37,7 +37,7 @@ class Uploads:
         self._encodes = False
         self._complained = False
         self._made: tuple[tuple[int, int | None], Upload] | None = None
-        """Task and choice, and what was made of the result, of which nobody knows yet if the server has it."""
+        """Task and choice, and what was encoded of the result, of which nobody knows yet if the server has it."""
 
     def agree(self, encoding: str) -> None:
         """What the server wants: the wish, or float32."""
@@ -48,22 +48,17 @@ class Uploads:
             log("not compressed", level=logging.WARNING, reason=reason)
 
     def make(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> Upload:
-        """The result of a task. Until the server has said yes or no to it, it is the same, whatever
-        came in between: it may have it."""
-        about = (task.number, chosen)
-        if self._made is None or self._made[0] != about:
-            self._made = about, self._encoded(task, tensors, chosen, schema)
-        return self._made[1]
-
-    def _encoded(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> Upload:
+        """The result of a task. One that is encoded is the same until the server has said yes or no to it, whatever
+        came in between: it may have it, and then that is what was not held back."""
         named = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
         if self._feedback is None or not self._encodes:
             return Upload(task.base, "", named)
-        start = start_of(task, chosen, schema)
-        trained = trained_by(task, schema)
-        difference = end_of(named, start, trained, schema) - start
-        arrays, left = self._feedback.encode(difference, trained)
-        return Upload(task.base, self.wish, arrays, left)
+        about = (task.number, chosen)
+        if self._made is None or self._made[0] != about:
+            start, trained = start_of(task, chosen, schema), trained_by(task, schema)
+            arrays, left = self._feedback.encode(end_of(named, start, trained, schema) - start, trained)
+            self._made = about, Upload(task.base, self.wish, arrays, left)
+        return self._made[1]
 
     def taken(self, upload: Upload) -> None:
         """The server has it."""
