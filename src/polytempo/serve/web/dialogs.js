@@ -32,7 +32,7 @@ export function manageClient(row, at) {
     "Last update": ago(since(row, at)),
     Accuracy: percent(row.accuracy),
     Cluster: row.cluster ?? NOTHING,
-    "Token ends": end(row, at),
+    "Access ends": end(row, at),
     ...(row.quarantined ? { Quarantine: note(row) } : {}),
   };
   const rows = Object.entries(facts).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]);
