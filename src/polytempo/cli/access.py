@@ -103,8 +103,8 @@ def codes(
     """Make one-time codes with which clients get their tokens: `polytempo enrol`."""
     for client in clients:
         print(f"client {client}: {make_code(directory, client, hours, days)}")
-    held = [client for client in clients if client in Roster.read(directory / ACCESS).quarantined]
-    for client in held:
+    quarantined = Roster.read(directory / ACCESS).quarantined
+    for client in [client for client in clients if client in quarantined]:
         print(f"client {client} is in quarantine, and not heard before `polytempo release {directory} {client}`")
     print(
         f"Next: give each client its code and ca.pem. It runs `polytempo enrol HOST:PORT --ca ca.pem` "
@@ -141,7 +141,7 @@ def _show(roster: Roster) -> None:
         table.add_row(
             client_name(client), "train", _until(entry), "" if held is None else f"quarantined: {held.reason}"
         )
-    for client in roster.quarantined.keys() - roster.clients.keys():
+    for client in sorted(roster.quarantined.keys() - roster.clients.keys()):
         table.add_row(client_name(client), "nothing", "", f"quarantined: {roster.quarantined[client].reason}")
     for name, operator in roster.operators.items():
         table.add_row(f"operator {name}", "act" if operator.role == "admin" else "look", _until(operator), "")

@@ -2,41 +2,41 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def write_whole(path: Path, write: Callable[[Path], None], mode: int = 0o644) -> None:
     """Let ``write`` fill a temporary file, sync it, and put it in the place of ``path``."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
+    with _replacing(path) as (descriptor, temporary):
         os.close(descriptor)
         write(temporary)
         temporary.chmod(mode)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
 
 
 def write_bytes(path: Path, content: bytes, mode: int = 0o644, *, shared: bool = False) -> None:
     """Put this content in the place of ``path``; nobody can read it before it has its mode. ``shared``: with the owner
     of the directory (``hand_over``). Nothing is done by name before the content is whole: the directory may be
     somebody else's."""
+    with _replacing(path) as (descriptor, _), os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fchmod(descriptor, mode)
+        if shared:
+            hand_over(descriptor, path.parent)
+        os.fsync(descriptor)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[tuple[int, Path]]:
+    """A temporary file, open and by name, that takes the place of ``path`` when it is done."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(descriptor, mode)
-            if shared:
-                hand_over(descriptor, path.parent)
-            os.fsync(descriptor)
+        yield descriptor, temporary
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -33,12 +33,6 @@ from polytempo.serve.roster import (
 
 CODE_HOURS = 24.0
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
-
-
-class EnrolmentError(UserError):
-    """What a stranger may know about why it is not let in."""
-
-
 UNKNOWN_CODE = "This code is not known: it was used, has expired, or never was one. Ask for a new one."
 BLIND_AFTER = 5.0
 """Seconds that the file may be unreadable before nobody new is let in."""
@@ -46,6 +40,10 @@ NEVER = (-1, -1, -1)
 """The stamp of no file."""
 WRITE_AGAIN = 5.0
 """Seconds until a quarantine that could not be written is tried again."""
+
+
+class EnrolmentError(UserError):
+    """What a stranger may know about why it is not let in."""
 
 
 class Access:

@@ -149,7 +149,7 @@ class Journal:
 
     def append(self, events: Sequence[Event]) -> None:
         """Write the events; they are safe when this returns. If it raises, none of them happened."""
-        segment = self._open_segment_for_more()
+        segment = self._segment_for_more()
         began = segment.end
         rows: list[tuple[Any, ...]] = []
         batch, wanted = self.last + 1, 0
@@ -185,7 +185,7 @@ class Journal:
 
     def check_writable(self) -> None:
         """Raises if what could not be written last cannot be written now."""
-        segment = self._open_segment_for_more()
+        segment = self._segment_for_more()
         try:
             segment.check_room(self._failed_bytes)
         except OSError as error:
@@ -359,7 +359,7 @@ class Journal:
             self._segment.close()
         self._segment = opened
 
-    def _open_segment_for_more(self) -> Segment:
+    def _segment_for_more(self) -> Segment:
         """The open file of bodies, or another if that is full."""
         assert self._segment is not None, "the journal is not locked"
         if self._segment.end >= SEGMENT_BYTES:

@@ -101,8 +101,9 @@ class Strategy:
         return None
 
     def heard(self, update: Update, now: float) -> Orders:
-        """A client hands in a result that is to move no model, because too few others were heard (``parts/robust.py``).
-        Told as one that leads nowhere, for methods that wait for it; those that place clients do that here."""
+        """A client hands in a result that is to move no model: too few others were heard, it was not its turn, or it
+        leads nowhere (``parts/robust.py``). Told as one that leads nowhere, for methods that wait for it; those that
+        place clients do that here."""
         return None if self.only_learns else self.updated(leading_nowhere(update, self.model_for(update.client)), now)
 
     def pulled(self, client: int, now: float) -> Orders:
