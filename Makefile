@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
-# `make bench DATA_DIR=...` measures what docs/results.md says, on the MNIST, CIFAR-10 and AG News in that directory.
+# `make bench DATA_DIR=...` measures what docs/results/results.md says, on the MNIST, CIFAR-10 and AG News in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
@@ -16,20 +16,20 @@ test: .venv/installed-test
 	$(BIN)/pytest -n 2
 
 bench: .venv/installed-test
-	$(BIN)/python benchmarks/training.py $(DATA)
-	$(BIN)/python benchmarks/overhead.py $(DATA)
-	$(BIN)/python benchmarks/scaling.py
-	$(BIN)/python benchmarks/clustering.py $(DATA)
-	$(BIN)/python benchmarks/arrival_groups.py
-	$(BIN)/python benchmarks/collaboration.py
-	$(BIN)/python benchmarks/broadcasting.py $(DATA)
-	$(BIN)/python benchmarks/exchanges.py
-	$(BIN)/python benchmarks/serving_load.py
-	$(BIN)/python benchmarks/serving_load.py --soak 600
-	$(BIN)/python benchmarks/serving_faults.py
-	$(BIN)/python benchmarks/encoding.py
-	$(BIN)/python benchmarks/screening.py
-	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python benchmarks/micro/training.py $(DATA)
+	$(BIN)/python benchmarks/micro/overhead.py $(DATA)
+	$(BIN)/python benchmarks/micro/scaling.py
+	$(BIN)/python benchmarks/micro/clustering.py $(DATA)
+	$(BIN)/python benchmarks/micro/arrival_groups.py
+	$(BIN)/python benchmarks/micro/collaboration.py
+	$(BIN)/python benchmarks/micro/broadcasting.py $(DATA)
+	$(BIN)/python benchmarks/micro/exchanges.py
+	$(BIN)/python benchmarks/service/serving_load.py
+	$(BIN)/python benchmarks/service/serving_load.py --soak 600
+	$(BIN)/python benchmarks/service/serving_faults.py
+	$(BIN)/python benchmarks/micro/encoding.py
+	$(BIN)/python benchmarks/micro/screening.py
+	$(BIN)/python benchmarks/service/soak.py
 	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity \
 		fedcompass-table1 fedcompass-table3 fedcompass-speed-change \
 		pace-table2 pace-table3 pace-table4 pace-ablation robust compression; do \

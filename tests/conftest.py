@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from serving import Running, running
+from support.serving import Running, running
 
 settings.register_profile("untimed", deadline=None)  # no test is timed: machines are busy, and first calls compile
 settings.load_profile("untimed")
@@ -32,8 +32,8 @@ def serve(tmp_path: Path) -> Iterator[Any]:
     def begin(strategy: str, **given: Any) -> Running:
         settings = {
             "init": None,
-            "model": "test_join:linear",
-            "data": "test_join:data",
+            "model": "support.joining:linear",
+            "data": "support.joining:data",
             "steps": None,
             "batch_size": 4,
             **given,

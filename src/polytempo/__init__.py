@@ -3,7 +3,7 @@
 from polytempo.api import simulate
 from polytempo.learn.privacy import Privacy
 from polytempo.report.run import Run
-from polytempo.serve.client import Client
-from polytempo.serve.ledger import Ledger
+from polytempo.serve.client.client import Client
+from polytempo.serve.client.ledger import Ledger
 
 __all__ = ["Client", "Ledger", "Privacy", "Run", "simulate"]

@@ -8,7 +8,7 @@ from typing import Any
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
 from polytempo.sim.experiment import Experiment, make_experiment
-from polytempo.strategies.strategy import strategy_class
+from polytempo.strategies.base.strategy import strategy_class
 
 
 def comparison(

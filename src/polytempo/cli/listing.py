@@ -6,12 +6,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.bench import benches
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
 from polytempo.learn.asking import asking_kinds
 from polytempo.learn.models import models
 from polytempo.learn.questions import questions
+from polytempo.papers import benches
 from polytempo.strategies import strategies
 from polytempo.world.data import datasets
 from polytempo.world.device_types import DeviceType, device_types
@@ -46,7 +46,10 @@ TABLES = {
     "partitions": lambda: [(kind.form, kind.summary) for _, kind in partitions.items()],
     "devices": lambda: [
         *((mix.form, mix.summary) for _, mix in device_mixes.items()),
-        ("FILE.toml", "device types, network, availability, losses, late joiners, speed changes (docs/devices.md)."),
+        (
+            "FILE.toml",
+            "device types, network, availability, losses, late joiners, speed changes (docs/guides/devices.md).",
+        ),
     ],
     "device-types": lambda: [(name, _described(kind)) for name, kind in device_types.items()],
     "asking": lambda: [(kind.form, f"The client {kind.summary}") for _, kind in asking_kinds.items()],

@@ -15,7 +15,6 @@ import typer
 from rich.console import Console
 
 from polytempo.api import simulate_experiment
-from polytempo.bench import benches, part_of, quick_form, run_bench
 from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
 from polytempo.cli.comparing import comparison, find_runs
@@ -26,6 +25,7 @@ from polytempo.cli.progress import progress_bar
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
 from polytempo.core.errors import PassingError, StrategyError, UserError
+from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment

@@ -12,11 +12,11 @@ import typer
 from polytempo.cli.options import Set, parse_assignments, with_options
 from polytempo.core.errors import UserError
 from polytempo.serve.addresses import checked_address
-from polytempo.serve.join import join as join_service
+from polytempo.serve.client.join import join as join_service
+from polytempo.serve.client.own_data import JoinSettings, make_join_settings
 from polytempo.serve.logs import log_to
-from polytempo.serve.own_data import JoinSettings, make_join_settings
-from polytempo.serve.running import Doors, Listening, run_service
-from polytempo.serve.settings import ServiceSettings, make_settings
+from polytempo.serve.process.running import Doors, Listening, run_service
+from polytempo.serve.state.settings import ServiceSettings, make_settings
 
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], typer.Option(help="what is logged on stderr, as JSON lines")

@@ -12,7 +12,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import Objective
 from polytempo.core.vectors import Schema
 from polytempo.learn.dropout import seeded_dropout
-from polytempo.learn.task import Task
+from polytempo.learn.job import Task
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

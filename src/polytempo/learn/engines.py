@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
 from polytempo.learn.eager import EagerEngine, Loss
-from polytempo.learn.task import Engine
+from polytempo.learn.job import Engine
 
 ENGINES = ("auto", "eager", "fused")
 

@@ -18,11 +18,11 @@ from polytempo.core.vectors import Schema
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
+from polytempo.learn.job import Batches, Refresh, Task, make_batches
 from polytempo.learn.models import Inputs, first_model
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.scoring import Metric, Scorer, correct
-from polytempo.learn.task import Batches, Refresh, Task, make_batches
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from torch import Tensor
 from polytempo.core.orders import Work
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
+from polytempo.learn.job import Task
 from polytempo.learn.learner import Learner
 from polytempo.learn.scoring import mean_per_part
-from polytempo.learn.task import Task
 
 WARM_UP_EPOCHS = 5
 """On all proxy sets, where there are some and nobody says how many."""

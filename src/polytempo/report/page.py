@@ -9,15 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from polytempo.core.errors import UserError
-from polytempo.report import clusters, figures
-from polytempo.report.arrival_section import arrival_section
-from polytempo.report.arrivals import idle_by_speed, idle_shares
-from polytempo.report.collaboration_section import collaboration_section
-from polytempo.report.drift_section import drift_section
-from polytempo.report.exchange_section import exchange_section
-from polytempo.report.lineage import group_changes, has_joiners, lineage
-from polytempo.report.markup import bold, html_figure, html_table, named, section
-from polytempo.report.methods import (
+from polytempo.report.drawing import clusters, figures
+from polytempo.report.drawing.arrivals import idle_by_speed, idle_shares
+from polytempo.report.drawing.traffic import traffic_caption, traffic_rate, with_traffic
+from polytempo.report.facts.contenders import (
     Method,
     as_text,
     better_off,
@@ -29,10 +24,15 @@ from polytempo.report.methods import (
     proxy_settings,
     settings,
 )
+from polytempo.report.facts.lineage import group_changes, has_joiners, lineage
 from polytempo.report.run import Run
+from polytempo.report.sections.arrivals import arrival_section
+from polytempo.report.sections.collaboration import collaboration_section
+from polytempo.report.sections.drift import drift_section
+from polytempo.report.sections.exchanges import exchange_section
+from polytempo.report.sections.markup import bold, html_figure, html_table, named, section
 from polytempo.report.style import CSS
 from polytempo.report.table import NOTHING, amount, comparison_rows, percent
-from polytempo.report.traffic import traffic_caption, traffic_rate, with_traffic
 
 TIMELINES = 6  # methods that get a timeline, clusters, graphs and arrival groups of their own
 

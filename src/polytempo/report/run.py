@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from polytempo.core.errors import UserError
-from polytempo.report.collaboration import Graph
+from polytempo.report.facts.collaboration import Graph
 from polytempo.sim.directory import REGROUPINGS, SIMILARITY, SPLITS
 
 if TYPE_CHECKING:
@@ -238,7 +238,8 @@ class Run:
 
     def plot(self, path: Path | str | None = None) -> "Figure":
         """Accuracy against virtual time and updates, staleness, and who trained when; saved if a path is given."""
-        from polytempo.report import canvas, figures  # matplotlib is slow to load, and most runs are never plotted
+        # matplotlib is slow to load, and most runs are never plotted
+        from polytempo.report.drawing import canvas, figures
 
         figure = figures.overview(self)
         if path is not None:

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.report.methods import Method, better_off, has_target, mean, methods_of
+from polytempo.report.facts.contenders import Method, better_off, has_target, mean, methods_of
 from polytempo.report.run import Run
 
 NOTHING = "–"

@@ -13,7 +13,7 @@ from polytempo.sim.history import History, graph_row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.measures import evaluation_row, score_clients, score_cluster_models
 from polytempo.sim.sketches import Sketches
-from polytempo.strategies.strategy import Strategy
+from polytempo.strategies.base.strategy import Strategy
 from polytempo.world.devices import Devices
 from polytempo.world.federation import Federation
 

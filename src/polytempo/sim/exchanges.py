@@ -14,7 +14,7 @@ from polytempo.learn.learner import Learner
 from polytempo.sim.history import History, Row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.measures import score_clients
-from polytempo.strategies.strategy import Strategy
+from polytempo.strategies.base.strategy import Strategy
 from polytempo.world.federation import Federation
 
 WAITING_BYTES = 2**28

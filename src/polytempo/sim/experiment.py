@@ -17,7 +17,7 @@ from polytempo.core.validation import refusal
 from polytempo.learn.asking import check_private, parse_asking
 from polytempo.learn.privacy import parse_privacy
 from polytempo.sim.uploads import parse_attack
-from polytempo.strategies.method import Method
+from polytempo.strategies.base.settings import Method
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
@@ -83,7 +83,7 @@ class Experiment(Method):
         if file is not None and not file.is_file():
             raise UserError(
                 f"proxies is {self.proxies!r}. Expected a whole number of samples per cluster, default, or an .npz "
-                "file that exists (docs/client-driven.md)."
+                "file that exists (docs/guides/client-driven.md)."
             )
 
     def worker_count(self) -> int:
@@ -121,8 +121,11 @@ def make_experiment(**given: Any) -> Experiment:
 
 def read_experiment(path: Path, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Experiment:
     """An experiment file: TOML whose keys are the fields of Experiment, with [parameters] and [[drift]] tables. What is
-    given beside it wins."""
+    given beside it wins. A file of devices is named as seen from the experiment file, or from the working directory."""
     given = read_toml(path)
+    devices = given.get("devices")
+    if isinstance(devices, str) and device_file(devices) is not None and (path.parent / devices).is_file():
+        given["devices"] = str(path.parent / devices)
     own = given.get("parameters", {})
     if not isinstance(own, dict):
         raise UserError(f"{path}: parameters is {own!r}. Expected a table: [parameters], then a line for each.")

@@ -34,8 +34,8 @@ from polytempo.sim.measures import cluster_figures, device_figures
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.uploads import Uploads, parse_attack
 from polytempo.sim.world import begun_with, federation_of, proxy_sets_of, warm_up
-from polytempo.strategies.served import served_models
-from polytempo.strategies.strategy import Strategy
+from polytempo.strategies.base.served import served_models
+from polytempo.strategies.base.strategy import Strategy
 from polytempo.world.data import load_dataset
 from polytempo.world.devices import make_devices
 

@@ -29,8 +29,8 @@ from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.network import Network
 from polytempo.sim.traffic import Traffic
 from polytempo.sim.uploads import Uploads
-from polytempo.strategies.contract import check_order, check_upload
-from polytempo.strategies.strategy import Strategy
+from polytempo.strategies.base.contract import check_order, check_upload
+from polytempo.strategies.base.strategy import Strategy
 from polytempo.world.devices import Devices
 from polytempo.world.federation import Federation
 

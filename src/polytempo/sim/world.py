@@ -9,7 +9,7 @@ from polytempo.core.errors import UserError
 from polytempo.learn.learner import Learner
 from polytempo.learn.proxies import WARM_UP_EPOCHS, ProxySets
 from polytempo.sim.experiment import Experiment
-from polytempo.strategies.strategy import strategy_class
+from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.dataset import Dataset
 from polytempo.world.federation import Federation
 from polytempo.world.partitions import clients_in, make_federation

@@ -1,12 +1,6 @@
-"""The methods, one file each; a new file in this folder is found by itself."""
+"""The server's side of methods: base, one file per method, and the parts that several share."""
 
-import importlib
-import pkgutil
-
-from polytempo.strategies.strategy import Setting, Strategy, make_strategy, strategies, strategy
-
-for _module in pkgutil.iter_modules(__path__):
-    if not _module.ispkg:
-        importlib.import_module(f"{__name__}.{_module.name}")
+from polytempo.strategies import methods as _methods  # noqa: F401  registers them
+from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy, strategies, strategy
 
 __all__ = ["Setting", "Strategy", "make_strategy", "strategies", "strategy"]

@@ -189,7 +189,7 @@ class DeviceMix(NamedTuple):
 
 
 def make_devices(spec: str, clients: int, seed: int) -> Devices:
-    """The devices for a word of the command line, such as ``slow:0.3x5``, or for a TOML file (docs/devices.md)."""
+    """The devices for a word of the command line, such as ``slow:0.3x5``, or for a file (docs/guides/devices.md)."""
     if clients < 1:
         raise UserError(f"There must be at least one client, not {clients}.")
     file = device_file(spec)

@@ -13,7 +13,7 @@ from polytempo.learn.fused.layers import UnsupportedError, layers_of
 from polytempo.learn.fused.plan import Plan, make_plan
 from polytempo.learn.fused.training import FINISHED, OPTIONS, train
 from polytempo.learn.fused.vector import LANES
-from polytempo.learn.task import Refresh, Task
+from polytempo.learn.job import Refresh, Task
 
 LONGEST_SEGMENT = 0.02
 """Seconds, unless one step takes longer: how late a training that listens may hear of something."""

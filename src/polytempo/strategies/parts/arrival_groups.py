@@ -14,8 +14,8 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Due, Order, Orders, SetTimer, Train
 from polytempo.core.state import stateful
+from polytempo.strategies.base.strategy import Setting, Strategy, parameters
 from polytempo.strategies.parts.compass import ArrivalGroup, Compass
-from polytempo.strategies.strategy import Setting, Strategy, parameters
 
 MOST = 100
 """Q_max where the run's local work is counted in epochs: the paper's with 20 clients."""

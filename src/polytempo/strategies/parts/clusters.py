@@ -10,7 +10,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Train
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import Attributes, stateful
-from polytempo.strategies.strategy import Setting, Strategy
+from polytempo.strategies.base.strategy import Setting, Strategy
 
 
 @stateful

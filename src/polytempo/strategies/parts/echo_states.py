@@ -1,6 +1,6 @@
 """States of one cluster over 1,210 aggregations, of which EchoPFL's predictor learns before it is used: how much each
 changed its model, and how far the model then was from the last one broadcast. Recorded on MNIST, 60 clients in label
-groups, 30 % slow by 5, a broadcast after every other one, at random (benchmarks/echo_states.py)."""
+groups, 30 % slow by 5, a broadcast after every other one, at random (benchmarks/micro/echo_states.py)."""
 
 CHANGES = """
 61.1 32.6 21.3 28.8 18.8 18.9 12 17.3 12.8 9.12 8.62 7.51 9.57 8.13 5.99 5.88 7.75 5.15 6.87 4.33 4.06 6.43 5.56 5.46

@@ -10,10 +10,10 @@ from torch import Tensor
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
 from polytempo.core.state import Attributes, stateful
+from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.cosines import cosines_by_client, nearest, norm
 from polytempo.strategies.parts.mixing import DecayedMixing
-from polytempo.strategies.strategy import parameters
 
 
 @stateful

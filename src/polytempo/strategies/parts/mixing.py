@@ -4,8 +4,8 @@ from pydantic import Field
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
+from polytempo.strategies.base.strategy import Strategy, parameters
 from polytempo.strategies.parts.staleness import Polynomial, Staleness
-from polytempo.strategies.strategy import Strategy, parameters
 
 
 @parameters

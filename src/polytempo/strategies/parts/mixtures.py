@@ -9,9 +9,9 @@ from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
+from polytempo.strategies.base.strategy import Strategy, parameters
 from polytempo.strategies.parts.proxies import proxy_sets
 from polytempo.strategies.parts.staleness import Hinge
-from polytempo.strategies.strategy import Strategy, parameters
 
 
 @parameters

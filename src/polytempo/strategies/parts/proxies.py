@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.strategies.strategy import Setting
+from polytempo.strategies.base.strategy import Setting
 
 
 class ProxySets(Protocol):
@@ -32,7 +32,7 @@ def proxy_sets(setting: Setting) -> ProxySets:
     if "proxies" not in setting.objects:
         raise UserError(
             "This method needs proxy sets, a few samples at the server for each cluster: --proxies with a number of "
-            "samples or an .npz file (docs/client-driven.md)."
+            "samples or an .npz file (docs/guides/client-driven.md)."
         )
     given: ProxySets = setting.objects["proxies"]
     return given

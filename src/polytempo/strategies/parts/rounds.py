@@ -8,7 +8,7 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
-from polytempo.strategies.strategy import Setting, Strategy
+from polytempo.strategies.base.strategy import Setting, Strategy
 
 
 class Rounds(Strategy, ABC):

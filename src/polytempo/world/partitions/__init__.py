@@ -42,7 +42,7 @@ def make_federation(
     drifts: Sequence[Drift] = (),
     proxies: Proxies = 0,
 ) -> Federation:
-    """The clients with their data, for a partition in words such as ``dirichlet:0.1`` (docs/partitions.md). With
+    """The clients with their data, for a partition in words such as ``dirichlet:0.1`` (docs/guides/partitions.md). With
     ``proxies``, a number or ``"default"``, so many samples of each cluster are the server's and no client's."""
     if clients < 1:
         raise UserError(f"There must be at least one client, not {clients}.")

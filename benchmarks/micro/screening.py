@@ -1,0 +1,47 @@
+"""How long an update takes to be clipped, and to be mixed with those of others.
+
+python benchmarks/micro/screening.py [PARAMETERS]
+"""
+
+import sys
+
+import torch
+from encoding import milliseconds
+
+from polytempo.core.events import Update
+from polytempo.core.orders import Work
+from polytempo.core.streams import stream
+from polytempo.core.vectors import Schema
+from polytempo.strategies import Setting, make_strategy
+from polytempo.strategies.parts.robust import Mix, Screen
+
+CLIENTS = 40
+
+
+def main() -> None:
+    size = int(sys.argv[1]) if len(sys.argv) > 1 else 600_000
+    torch.set_num_threads(1)
+    rng = stream(0, "updates")
+    deltas = [torch.from_numpy(rng.normal(0, 1e-3, size).astype("float32")) for _ in range(CLIENTS)]
+    start = torch.zeros(size)
+    print(f"{size:,} parameters, {CLIENTS} clients, one thread")
+    for name, screen in (
+        ("clip", Screen(2.0, None)),
+        *((f"clip and median:{k}", Screen(2.0, Mix(k, 0.5))) for k in (10, 20, 30)),
+    ):
+        method = make_strategy("fedasync", {})
+        method.begin(Setting(start, Schema(("weight",), ((size,),), size), Work(steps=1, epochs=None)))
+        for client in range(CLIENTS):
+            method.joined(client, 0.0)
+            screen.screened(Update(client, 0, start, deltas[client], 1, 1), method)
+        turn = iter(range(10**9))
+
+        def screened() -> None:
+            client = next(turn) % CLIENTS  # noqa: B023
+            assert screen.screened(Update(client, 0, start, deltas[client], 1, 1), method) is not None  # noqa: B023
+
+        print(f"{name:18} {milliseconds(screened):6.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""What a benchmark leaves: every table as JSON, Markdown, a plot and a report."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from polytempo.papers.bench import Bench, Case, Figure, Table, run_table
+from polytempo.report.run import Run
+from polytempo.sim.run import Progress
+
+OVERVIEW = "overview.md"
+
+
+def run_bench(
+    bench: Bench,
+    whole: Bench,
+    out: Path,
+    data_dir: Path | None,
+    begin: Callable[[str], None],
+    progress: Callable[[Progress], None],
+) -> list[Path]:
+    """Run what is missing in ``out/runs`` and write each table, as soon as it is complete, to ``out/BENCH/TABLE`` as
+    .json, .md, .svg and .html; the paths of the Markdown. A benchmark with an overview has it in
+    ``out/BENCH/overview.md``: of all tables of the whole that are there, whenever they were run."""
+    written = []
+    for table in bench.tables:
+        runs = run_table(bench, table, out / "runs", data_dir, begin, progress)
+        written.append(_write(bench, table, runs, out / bench.name))
+        if bench.overview is not None:
+            (out / bench.name / OVERVIEW).write_text(_overview(bench, bench.overview, whole.tables, out / bench.name))
+    return [*written, out / bench.name / OVERVIEW] if bench.overview is not None else written
+
+
+def _write(bench: Bench, table: Table, runs: Mapping[str, Sequence[Run]], directory: Path) -> Path:
+    from polytempo.report.drawing.canvas import save  # here, because matplotlib takes a while to import
+    from polytempo.report.drawing.figures import accuracy_over_time
+    from polytempo.report.page import write_report
+
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = table_rows(table, runs)
+    everything = [run for case in table.cases for run in runs[case.label]]
+    page = directory / f"{table.name}.html"
+    page.with_suffix(".json").write_text(
+        json.dumps({"bench": bench.name, "table": table.name, "settings": dict(table.settings), "rows": rows}, indent=1)
+    )
+    save(accuracy_over_time(everything), page.with_suffix(".svg"))
+    write_report(everything, page, f"{bench.title}: {table.title}")
+    page.with_suffix(".md").write_text(_markdown(bench, table, rows))
+    return page.with_suffix(".md")
+
+
+def table_rows(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
+    """For each row its label and, by column title, ``ours`` (one figure per seed) and ``paper`` (only where the paper
+    gives one)."""
+    return [
+        {"label": case.label, **{figure.title: _cell(table, case, figure, runs) for figure in table.figures}}
+        for case in table.cases
+    ]
+
+
+def _cell(table: Table, case: Case, figure: Figure, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+    base = next((other for other in table.cases if other.label == case.base), None)
+    if figure.compare is not None:
+        pairs = zip(runs[case.label], runs[base.label], strict=True) if base is not None else ()
+        return {"ours": [_scaled(figure.compare(run, of_base), figure) for run, of_base in pairs]}
+    ours = _values(runs[case.label], figure)
+    paper = {"paper": case.paper[figure.name]} if figure.published and figure.name in case.paper else {}
+    if not figure.relative:
+        return {"ours": ours, **paper}
+    if base is None:
+        return {"ours": [None] * len(ours)}
+    of_bases = _values(runs[base.label], figure)
+    ratios = [_ratio(a, b) for a, b in zip(ours, of_bases, strict=True) if b]  # seeds that have something to divide by
+    of_base = base.paper.get(figure.name)
+    return {"ours": ratios, **{key: _ratio(value, of_base) for key, value in paper.items() if of_base}}
+
+
+def _values(runs: Sequence[Run], figure: Figure) -> list[float | None]:
+    return [_scaled(figure.of(run) if figure.of else run.result.get(figure.name), figure) for run in runs]
+
+
+def _scaled(value: float | None, figure: Figure) -> float | None:
+    return None if value is None else value * figure.scale
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> str:
+    published = [figure for figure in table.figures if any("paper" in row[figure.title] for row in rows)]
+    titles = ["method"]
+    for figure in table.figures:
+        titles += [figure.title, f"{figure.title}, paper"] if figure in published else [figure.title]
+    lines = [
+        f"# {bench.title}: {table.title}",
+        "",
+        " ".join(filter(None, (bench.notes, table.notes))),
+        "",
+        " ".join(filter(None, (_seeds(bench), _target(table)))),
+        "",
+        *_head(titles),
+    ]
+    for row in rows:
+        cells = [row["label"]]
+        for figure in table.figures:
+            cells.append(_ours(row[figure.title]["ours"], figure))
+            if figure in published:
+                cells.append(_papers(row[figure.title], figure))
+        lines.append(_line(cells))
+    return "\n".join(lines) + "\n"
+
+
+def _overview(bench: Bench, figure: Figure, tables: Sequence[Table], directory: Path) -> str:
+    """One figure of all tables: for each block its rows by label and a column per table; in a cell ours and, in
+    brackets, the paper's."""
+    there = [table for table in tables if (directory / f"{table.name}.json").exists()]
+    cells = {
+        table.name: {
+            row["label"]: row[figure.title]
+            for row in json.loads((directory / f"{table.name}.json").read_text())["rows"]
+        }
+        for table in there
+    }
+    lines = [
+        f"# {bench.title}: {figure.title}",
+        "",
+        bench.notes,
+        "",
+        "Mean ± standard deviation over seeds. In brackets: the paper.",
+    ]
+    for block in dict.fromkeys(table.block for table in there):
+        columns = [table for table in there if table.block == block]
+        labels = dict.fromkeys(label for table in columns for label in cells[table.name])
+        lines += ["", f"## {block}", "", *_head(["method", *(table.column for table in columns)])]
+        lines += [
+            _line([label, *(_both(cells[table.name].get(label), figure) for table in columns)]) for label in labels
+        ]
+        lines.append(_line(["seeds that count", *(str(_seeds_in(cells[table.name])) for table in columns)]))
+    return "\n".join(lines) + "\n"
+
+
+def _seeds_in(cells: Mapping[str, Mapping[str, Any]]) -> int:
+    return max(len(cell["ours"]) for cell in cells.values())
+
+
+def _both(cell: Mapping[str, Any] | None, figure: Figure) -> str:
+    if cell is None:
+        return "–"
+    ours = _ours(cell["ours"], figure)
+    return f"{ours} ({_papers(cell, figure)})" if "paper" in cell else ours
+
+
+def _seeds(bench: Bench) -> str:
+    return f"{bench.seeds} seeds, mean ± standard deviation." if bench.seeds > 1 else "One seed."
+
+
+def _target(table: Table) -> str:
+    target = table.settings.get("target")
+    return f"Target accuracy {target:.0%}." if target is not None else ""
+
+
+def _head(titles: Sequence[str]) -> list[str]:
+    return [_line(titles), "|---" + "|---:" * (len(titles) - 1) + "|"]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _ours(values: Sequence[float | None], figure: Figure) -> str:
+    there = [value for value in values if value is not None]
+    if not there:
+        return figure.missing if values else "–"
+    text = f"{mean(there):,.{figure.digits}f}"
+    if len(there) > 1:
+        text += f" ± {stdev(there):,.{figure.digits}f}"
+    return text if len(there) == len(values) else f"{text}, {len(there)} of {len(values)} seeds"
+
+
+def _papers(cell: Mapping[str, Any], figure: Figure) -> str:
+    if "paper" not in cell:
+        return "–"
+    return "not reached" if cell["paper"] is None else f"{cell['paper']:.{figure.digits}f}"

@@ -1,0 +1,159 @@
+"""The mixtures of clients' data, as they are and as the server estimates them: what a run knows of them, and the plots
+that set one against the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, canvas, evenly, legend_above, name_axes, styled
+from polytempo.report.drawing.lines import key
+from polytempo.report.facts.lineage import distinct_colours
+from polytempo.report.run import Run
+from polytempo.report.table import NOTHING
+
+CLIENTS = 6
+STEPS = 40  # exchanges of a client that its bands show
+DOTS = 1_000
+GAP = 0.12  # between two bands, each of height 1
+
+# Inches
+ROW, AXIS = 1.05, 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Mixtures:
+    """The exchanges, in order of time, of which both mixtures are known: when they were, whose, and the shares of the
+    clusters (exchanges x clusters)."""
+
+    times: np.ndarray
+    clients: np.ndarray
+    true: np.ndarray
+    estimated: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def of(self, client: int) -> "Mixtures":
+        """Those of one client."""
+        return self.take(np.flatnonzero(self.clients == client))
+
+    def last_quarter(self) -> "Mixtures":
+        """The last quarter of them, one at least."""
+        return self.take(np.arange(len(self) - max(1, len(self) // 4), len(self)))
+
+    def take(self, kept: np.ndarray) -> "Mixtures":
+        return Mixtures(self.times[kept], self.clients[kept], self.true[kept], self.estimated[kept])
+
+
+def mixtures(run: Run) -> Mixtures:
+    """What a run knows of its clients' mixtures."""
+    known = [row for row in run.exchange_log if row.get("mixture") is not None and row.get("estimate") is not None]
+    rows = [row for row in known if len(row["mixture"]) == len(row["estimate"])]  # else they are of other clusters
+    shape = (len(rows), len(rows[0]["mixture"]) if rows else 0)
+    return Mixtures(
+        np.array([row["time"] for row in rows], float),
+        np.array([row["client"] for row in rows], int),
+        np.array([row["mixture"] for row in rows], float).reshape(shape),
+        np.array([row["estimate"] for row in rows], float).reshape(shape),
+    )
+
+
+def uniform_kl(true: np.ndarray) -> np.ndarray:
+    """KL(true || uniform) of every row of shares; a share of nothing adds nothing."""
+    clusters = true.shape[1]
+    return np.sum(true * np.log(np.where(true > 0, true * clusters, 1.0)), axis=1)
+
+
+def busiest_clients(found: Mixtures, most: int = CLIENTS) -> list[int]:
+    """The clients with most exchanges, of as many exchanges the first numbers; in order of their numbers."""
+    clients, exchanges = np.unique(found.clients, return_counts=True)
+    return sorted(clients[np.argsort(-exchanges, kind="stable")][:most].tolist())
+
+
+def mixture_bands(run: Run) -> Figure:
+    """For a handful of clients two bands against virtual time, cut into the shares of the clusters: above what the
+    client's data were at its exchanges, below what the server took them for."""
+    found = mixtures(run)
+    clients = busiest_clients(found)
+    colours = distinct_colours(found.true.shape[1])
+    columns = min(2, len(clients))
+    rows = -(-len(clients) // columns)
+    figure = Figure(figsize=(2 * WIDTH, AXIS + ROW * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    end = max(float(run.virtual_time or 0.0), float(found.times[-1]))
+    for axes, client in zip(grid.flat, clients, strict=False):
+        _draw_bands(styled(axes), client, found.of(client), colours, end)
+    for axes in grid.flat[len(clients) :]:
+        axes.axis("off")
+    for axes in grid.flat[len(clients) - columns : len(clients)]:
+        axes.tick_params(labelbottom=True)
+        name_axes(axes, "virtual time (s)")
+    handles = [Patch(color=colour, label=f"cluster {number}") for number, colour in enumerate(colours)]
+    figure.legend(
+        handles=handles,
+        loc="outside upper left",
+        ncols=min(len(handles), 10),
+        fontsize=SMALL,
+        labelcolor=INK,
+        frameon=False,
+        handlelength=1.6,
+        columnspacing=1.2,
+    )
+    return figure
+
+
+def _draw_bands(axes: Axes, client: int, found: Mixtures, colours: Sequence[str], end: float) -> None:
+    shown = found.take(evenly(len(found), STEPS))
+    at = np.append(shown.times, end)
+    for shares, bottom in ((shown.true, 1 + GAP), (shown.estimated, 0.0)):
+        tops = bottom + np.cumsum(shares, axis=1)
+        lower = np.full(len(shown), bottom)
+        for cluster, colour in enumerate(colours):
+            upper = tops[:, cluster]
+            axes.fill_between(
+                at, np.append(lower, lower[-1]), np.append(upper, upper[-1]), step="post", color=colour, linewidth=0
+            )
+            lower = upper
+    axes.set_yticks([0.5, 1.5 + GAP], ["estimated", "true"])
+    axes.set_ylim(0, 2 + GAP)
+    axes.set_xlim(0, end)
+    axes.grid(visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.set_title(f"client {client}, {len(found):,} exchanges", loc="left", fontsize=SMALL + 0.5, color=INK, pad=3)
+
+
+def estimated_against_true(run: Run) -> Figure:
+    """Every share of the last quarter of the exchanges, estimated against true, with the line on which both agree."""
+    found = mixtures(run).last_quarter()
+    colours = distinct_colours(found.true.shape[1])
+    shown = found.take(evenly(len(found), max(1, DOTS // len(colours))))
+    figure, axes = canvas(4.6)
+    for cluster, colour in enumerate(colours):
+        x, y = shown.true[:, cluster], shown.estimated[:, cluster]
+        axes.plot(x, y, linestyle="", marker="o", markersize=3.2, markeredgewidth=0, color=colour, alpha=0.6)
+    axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_aspect("equal")
+    name_axes(axes, "true share", "estimated share")
+    clusters = [_key(f"cluster {number}", colour) for number, colour in enumerate(colours)]
+    legend_above(axes, [*clusters, key(f"equal (r = {_correlation(found)})", INK, "--", 0.8)])
+    return figure
+
+
+def _correlation(found: Mixtures) -> str:
+    true, estimated = found.true.ravel(), found.estimated.ravel()
+    if np.ptp(true) == 0 or np.ptp(estimated) == 0:
+        return NOTHING
+    return f"{np.corrcoef(true, estimated)[0, 1]:.2f}"
+
+
+def _key(label: str, colour: str) -> Line2D:
+    return Line2D([], [], linestyle="", marker="o", markersize=4, color=colour, label=label)

@@ -1,0 +1,192 @@
+"""Which runs belong together. Runs that differ in nothing but the seed are one method; its figures are means over
+them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from polytempo.core.errors import UserError
+from polytempo.report.run import Run
+from polytempo.strategies.base.strategy import strategies
+
+ALONE = "standalone"
+
+# What may differ between two runs of one method: it does not change what the method is. (``settings`` is what the user
+# gave, before defaults were filled in.)
+NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
+# Which clients there are and what data they hold: better off than alone is a question within one such world.
+WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
+
+# Okabe and Ito's colours, safe for the colour-blind, without the yellow and black that vanish on paper or screen.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+ALONE_COLOUR = "#8a8f98"
+ROUNDING = 1e-9
+"""Two accuracies are equal when they count the same samples; this only absorbs how the share was rounded."""
+DASHES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A strategy with its settings, over one or more seeds, and the looks it keeps through all plots."""
+
+    label: str
+    runs: tuple[Run, ...]
+    colour: str
+    dash: Any  # a matplotlib line style
+
+    def figures(self, name: str) -> np.ndarray:
+        """A number of the result for every run, NaN where it is null."""
+        return np.array([run.figure(name) for run in self.runs])
+
+    def mean(self, name: str) -> float:
+        """The mean over the runs that have the figure, NaN if none has."""
+        return mean(self.figures(name))
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The shares of clients that end strictly better than, equal to and worse than alone."""
+
+    better: float
+    equal: float
+    worse: float
+
+
+def methods_of(runs: Sequence[Run]) -> list[Method]:
+    """Group runs into methods, in order of first appearance. Two methods of one strategy are told apart by the settings
+    in which they differ."""
+    if not runs:
+        raise UserError("there are no runs to report on: give at least one run directory")
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((str(run.strategy), tuple(settings(run).items())), []).append(run)
+    names = file_names(runs)
+    methods: list[Method] = []
+    coloured = 0
+    for (strategy, values), members in groups.items():
+        same_strategy = [dict(other) for name, other in groups if name == strategy]
+        label = by_name(_label(strategy, dict(values), same_strategy), names)
+        if strategy == ALONE:
+            colour, dash = ALONE_COLOUR, DASHES[sum(method.colour == ALONE_COLOUR for method in methods) % len(DASHES)]
+        else:
+            colour, dash = COLOURS[coloured % len(COLOURS)], DASHES[coloured // len(COLOURS) % len(DASHES)]
+            coloured += 1
+        methods.append(Method(label, tuple(members), colour, dash))
+    return methods
+
+
+def settings(run: Run) -> dict[str, str]:
+    """The settings of a run as text, its strategy's parameters among them as ``parameters.NAME``, sorted by name. Of a
+    parameter that was left open, what was used."""
+    used = run.config.get("resolved") or {}
+    flat = {key: value for key, value in run.config.items() if key not in NOT_SETTINGS and key != "parameters"}
+    flat |= {
+        f"parameters.{key}": used.get(key) if value is None else value
+        for key, value in (run.config.get("parameters") or {}).items()
+    }
+    return {key: as_text(flat[key]) for key in sorted(flat)}
+
+
+def proxy_settings(method: Method) -> dict[str, str]:
+    """How many samples the runs of a method set aside for each cluster, and for how many epochs they warmed up on them;
+    empty without proxy sets. Sizes that depend on the seed are all named."""
+    used = [run.config.get("resolved") or {} for run in method.runs]
+    texts = {key: dict.fromkeys(as_text(one[key]) for one in used if key in one) for key in ("proxies", "warm_up")}
+    return {key: " or ".join(found) for key, found in texts.items() if found}
+
+
+def file_names(runs: Sequence[Run]) -> dict[str, str]:
+    """The files that the runs' settings mention, by path, with the name that is enough to tell them apart; without
+    those that share their name with a file in another place."""
+    names = {path: PurePath(path).name for run in runs for path in run.config.get("files") or ()}
+    places = Counter(names.values())
+    return {path: name for path, name in names.items() if places[name] == 1}
+
+
+def by_name(text: str, names: Mapping[str, str]) -> str:
+    """A text in which files stand by their names, not by their paths."""
+    for path in sorted(names, key=len, reverse=True):
+        text = text.replace(path, names[path])
+    return text
+
+
+def as_text(value: Any) -> str:
+    """A setting's value as a person would write it; an empty text for null. What is empty in a table is left out."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={text}" for key, inner in value.items() if (text := as_text(inner)))
+    if isinstance(value, list | tuple):
+        return ", ".join(map(as_text, value))
+    return str(value)
+
+
+def differing(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """The keys whose values are not the same in all rows, in order of first appearance."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return [key for key in keys if len({row.get(key, "") for row in rows}) > 1]
+
+
+def plain_name(setting: str) -> str:
+    """``parameters.buffer_size`` → ``buffer size``."""
+    return setting.removeprefix("parameters.").replace("_", " ")
+
+
+def has_target(method: Method) -> bool:
+    """Whether the method was asked to reach a target accuracy."""
+    return any(run.config.get("target") is not None for run in method.runs)
+
+
+def mean(values: np.ndarray) -> float:
+    """The mean of what is not NaN, NaN if nothing is left."""
+    values = values[~np.isnan(values)]
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def better_off(method: Method, runs: Sequence[Run]) -> Shares | None:
+    """Compare every client's final accuracy with what it reaches alone in the same world with the same seed, pooled
+    over seeds; None for Standalone itself and where there is nothing to compare with."""
+    if method.runs[0].strategy == ALONE:
+        return None
+    gains = [_gains(run, alone) for run in method.runs if (alone := _alone_beside(run, runs)) is not None]
+    gain = np.concatenate(gains) if gains else np.array([])
+    gain = gain[~np.isnan(gain)]
+    if not len(gain):
+        return None
+    better, worse = gain > ROUNDING, gain < -ROUNDING
+    return Shares(float(better.mean()), float((~better & ~worse).mean()), float(worse.mean()))
+
+
+def share_better_off(run: Run, alone: Run) -> float | None:
+    """The share of clients that end strictly better in a run than in this one of Standalone; None for itself."""
+    return None if run.strategy == ALONE else float((_gains(run, alone) > ROUNDING).mean())
+
+
+def _label(strategy: str, values: dict[str, str], same_strategy: list[dict[str, str]]) -> str:
+    keys = differing(same_strategy)
+    notes = [f"{plain_name(key)} {values.get(key) or 'none'}" for key in keys]
+    if strategy in strategies and strategies[strategy].reconstructed:
+        notes.insert(0, "reconstructed")
+    return f"{strategy} ({', '.join(notes)})" if notes else strategy
+
+
+def _alone_beside(run: Run, runs: Sequence[Run]) -> Run | None:
+    """Standalone with this run's seed and world; of several, the one that shares most other settings."""
+
+    def same_world(other: Run) -> bool:
+        return other.seed == run.seed and all(other.config.get(key) == run.config.get(key) for key in WORLD)
+
+    mine = settings(run).items()
+    candidates = [other for other in runs if other.strategy == ALONE and same_world(other)]
+    return max(candidates, key=lambda other: len(mine & settings(other).items()), default=None)
+
+
+def _gains(run: Run, alone: Run) -> np.ndarray:
+    mine, theirs = run.final_per_client(), alone.final_per_client()
+    return mine - theirs if len(mine) == len(theirs) else np.array([])

@@ -1,0 +1,317 @@
+"""A client for devices with a training loop of their own, in any framework: models are named float32 arrays."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from polytempo.core.encodings import parse_encodings
+from polytempo.core.errors import UserError
+from polytempo.core.state import pack
+from polytempo.core.vectors import Schema
+from polytempo.serve.access.access import read_token
+from polytempo.serve.access.tls import client_credentials
+from polytempo.serve.addresses import check_loopback
+from polytempo.serve.client.connection import Connection, RefusedError
+from polytempo.serve.client.kept_task import KeptTask, check_place, forget, read_kept, write_kept
+from polytempo.serve.client.uploads import Uploads
+from polytempo.serve.logs import log
+from polytempo.serve.protocol import wire_pb2 as pb
+from polytempo.serve.protocol.tasks import Model, Place, Task, Tensors, model_of, task_of
+from polytempo.serve.protocol.wire import WireError, entry_of, make_body
+
+__all__ = ["Client", "Model", "Place", "Task", "Tensors"]
+
+REFUSALS_IN_A_ROW = 5
+
+
+class Client:
+    """A session with a server. ``token`` is the file with the client's secret, or the secret itself; ``ca`` the
+    certificate of the authority that signed the server's, ``certificate`` and ``key`` this client's own, where the
+    server asks for one. Plaintext only with ``insecure`` and only on loopback. With ``keep`` the open task is kept in
+    this file, and a client that begins anew goes on with it. ``upload`` (fp16 or topk:SHARE) and ``download`` (fp16)
+    say how updates and models travel in fewer bytes, if the server allows it."""
+
+    def __init__(
+        self,
+        address: str,
+        token: str | Path,
+        ca: str | Path | None = None,
+        *,
+        certificate: str | Path | None = None,
+        key: str | Path | None = None,
+        insecure: bool = False,
+        keep: str | Path | None = None,
+        upload: str = "",
+        download: str = "",
+    ) -> None:
+        parse_encodings(upload, download)
+        if insecure:
+            check_loopback(address)
+        elif ca is None:
+            raise UserError("A client needs the certificate of the authority that signed the server's: ca='ca.pem'.")
+        self.number: int | None = None
+        """Which client this is, as the token says."""
+        self.schema: Schema | None = None
+        self.seed = 0
+        self._uploads, self._download = Uploads(upload), download
+        self._task: Task | None = None
+        self._keep = None if keep is None else Path(keep)
+        self._kept: KeptTask | None = None
+        """Of an earlier session: the server has not said yet whether it still waits for it."""
+        if self._keep is not None:
+            check_place(self._keep)
+            self._kept = read_kept(self._keep)
+        self._welcome = pb.Welcome()
+        self._sessions = 0
+        self._changed = threading.Condition()
+        credentials = None
+        if not insecure:
+            credentials = partial(client_credentials, Path(str(ca)), _path(certificate), _path(key))
+            credentials()  # files that cannot be read are an error now
+        self._connection = Connection(
+            address,
+            read_token(Path(token)) if isinstance(token, Path) or Path(token).is_file() else token.strip(),
+            credentials,
+            self._hello,
+            self._take,
+            self._failed,
+            certified=certificate is not None,
+        )
+        self._connection.open()
+
+    def wait_for_welcome(self, timeout: float | None = None) -> tuple[int, Schema, int]:
+        """Which client this is, what the server's model looks like, and its seed, as soon as it has said so."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.schema or self._connection.failure, timeout):
+                raise TimeoutError(f"{self._connection.address} has not answered within {timeout} s")
+            if self.number is None or self.schema is None:
+                assert self._connection.failure is not None
+                raise self._connection.failure
+            return self.number, self.schema, self.seed
+
+    def pull(self, timeout: float | None = None) -> Model:
+        """The model that this client would be served now, without training."""
+        head, body = self._connection.ask(pb.Head(pull=pb.Pull()), timeout=timeout)
+        return model_of(head.model, body, self._known_schema)
+
+    def branch(self, timeout: float | None = None) -> Place:
+        """Which branch this client belongs to now. Nothing is trained, and no model is sent."""
+        head, _ = self._connection.ask(pb.Head(branch=pb.Branch()), timeout=timeout)
+        return Place(head.place.branch, head.place.version, head.place.members)
+
+    def task(self, timeout: float | None = None) -> Task:
+        """The next task; waits until it is this client's turn."""
+        if self._kept is not None:
+            self.wait_for_welcome(timeout)  # it says whether that is the next task
+        while True:
+            session = self._sessions
+            if self._task is None:
+                self._connection.ask(pb.Head(ready=pb.Ready()), timeout=timeout)
+            with self._changed:
+                # A task that was ordered while the connection was broken has to be asked for anew.
+                if not self._changed.wait_for(lambda: self._task or self._sessions != session, timeout):  # noqa: B023
+                    raise TimeoutError(f"no task has come within {timeout} s")
+                if self._task is not None:
+                    return self._task
+
+    def hold(self, task: Task, seconds: float) -> bool:
+        """Keep a task for so many seconds before you train. False as soon as the server withdraws it, or asks for what
+        there is: then do not wait any longer."""
+
+        def told() -> bool:
+            return task.withdrawn or task.reported or self._connection.failure is not None
+
+        with self._changed:
+            self._changed.wait_for(told, min(seconds, threading.TIMEOUT_MAX))
+            if self._connection.failure is not None:
+                raise self._connection.failure
+            return not told()
+
+    def push(
+        self,
+        task: Task,
+        tensors: Tensors,
+        *,
+        samples: int,
+        steps: int | None = None,
+        chosen: int | None = None,
+        answers: Mapping[str, Any] | None = None,
+        ready: bool = True,
+        accuracy: float | None = None,
+        loss: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Hand in the result of a task; when this returns it is safe with the server. Tensors that the task does not
+        train may be left out. ``steps``: those done, if not all. With ``ready`` the next task is asked for.
+        ``accuracy`` and ``loss`` of the model that was received, on data of one's own, are shown to the operator."""
+        text, extra = pack(dict(answers or {}))
+        upload = self._uploads.make(task, tensors, chosen, self._known_schema)
+        arrays = upload.arrays | {f"answer/{i}": tensor.numpy() for i, tensor in enumerate(extra)}
+        try:
+            entries = tuple(entry_of(name, array) for name, array in arrays.items())
+        except WireError as error:
+            raise UserError(f"The update cannot be sent: {error}.") from None
+        said = pb.Push(
+            task=task.number,
+            base=upload.base,
+            samples=samples,
+            steps=task.work.steps_for(samples) if steps is None else steps,
+            chosen=chosen,
+            answers=text,
+            ready=ready,
+            encoding=upload.encoding,
+            accuracy=accuracy,
+            loss=loss,
+        )
+        try:
+            self._connection.ask(pb.Head(push=said), make_body(entries, list(arrays.values())), timeout)
+        except RefusedError:
+            self._uploads.refused()
+            raise
+        self._uploads.taken(upload)
+        with self._changed:
+            if self._task is task:  # the answer brought no new one
+                self._drop_task()
+
+    def run(
+        self,
+        train: Callable[[Task], tuple[Tensors, int] | tuple[Tensors, int, dict[str, Any]]],
+        updates: int | None = None,
+        pushed: Callable[[Task], None] | None = None,
+        refusals: int = REFUSALS_IN_A_ROW,
+    ) -> Task | None:
+        """Carry out tasks until so many updates were pushed (default: for ever). ``train`` returns the trained tensors,
+        the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
+        result is safe with the server. After so many ``refusals`` in a row it gives up; that of a task which the server
+        has withdrawn meanwhile does not count. A client that keeps its task asks for one after its last update too: it
+        is returned, if the answer to that update has brought it."""
+        done = refused = 0
+        while updates is None or done < updates:
+            task = self.task()
+            tensors, samples, *more = train(task)
+            if task.withdrawn:
+                continue
+            goes_on = updates is None or done + 1 < updates or self._keep is not None
+            arguments = {"ready": goes_on, **(more[0] if more else {})}
+            try:
+                self.push(task, tensors, samples=samples, **arguments)
+                done, refused = done + 1, 0
+                if pushed is not None:
+                    pushed(task)
+            except RefusedError as error:
+                log("refused", level=logging.WARNING, task=task.number, reason=str(error))
+                if task.withdrawn:  # while its result was on its way: nothing is wrong with that
+                    continue
+                refused += not error.void
+                if refused == refusals:
+                    raise
+                self._begin_anew()
+        return self._task
+
+    def leave(self, timeout: float | None = None) -> None:
+        """Say goodbye: the server counts this client out at once."""
+        self._connection.ask(pb.Head(leave=pb.Leave()), timeout=timeout)
+        with self._changed:
+            self._drop_task()
+        self.close()
+
+    def close(self) -> None:
+        """End the session. The server waits a while for this client to come back."""
+        self._connection.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin_anew(self) -> None:
+        """Leave and come again, with nothing in hand."""
+        self._connection.ask(pb.Head(leave=pb.Leave()))
+        with self._changed:
+            self._drop_task()
+        self._connection.ask(pb.Head(hello=self._wishes()))
+
+    def _drop_task(self) -> None:
+        self._task = None
+        if self._keep is not None:
+            forget(self._keep)
+
+    # On the connection's thread.
+
+    def _hello(self) -> pb.Hello:
+        with self._changed:
+            if self._kept is not None:
+                return self._wishes(task=self._kept.task.number, heeded=self._kept.task.number)
+            task = self._task
+            return self._wishes() if task is None else self._wishes(task=task.number, heeded=task.heeded)
+
+    def _wishes(self, **in_hand: int) -> pb.Hello:
+        """A greeting that says how messages are to be encoded."""
+        uploads = [self._uploads.wish] if self._uploads.wish else []
+        downloads = [self._download] if self._download else []
+        return pb.Hello(uploads=uploads, downloads=downloads, **in_hand)
+
+    def _failed(self) -> None:
+        with self._changed:
+            self._sessions += 1
+            self._changed.notify_all()
+
+    def _take(self, head: pb.Head, body: bytearray) -> None:
+        with self._changed:
+            kind = head.WhichOneof("kind")
+            if kind == "welcome":
+                self._welcomed(head.welcome)
+            elif kind == "task":
+                self._task = task_of(head.task, body, self._known_schema)
+                if self._keep is not None:
+                    write_kept(self._keep, KeptTask(self._connection.address, self._welcome, head.task, body))
+            elif kind == "model":
+                self._refresh(model_of(head.model, body, self._known_schema), head.model.task)
+            elif kind == "report" and self._task is not None and head.report.task == self._task.number:
+                self._task.reported = True
+                self._task.heeded = head.report.number
+            self._changed.notify_all()
+
+    def _welcomed(self, said: pb.Welcome) -> None:
+        self.number, self.seed = said.client, said.seed
+        self.schema = Schema(tuple(said.names), tuple(tuple(s.sizes) for s in said.shapes), said.parameters)
+        self._uploads.agree(said.upload)
+        self._welcome = said
+        self._sessions += 1
+        if self._kept is not None:
+            self._take_up(self._kept, said)
+        elif self._task is not None and self._task.number != said.task:
+            self._task.withdrawn = True
+            self._drop_task()
+
+    def _take_up(self, kept: KeptTask, said: pb.Welcome) -> None:
+        """Go on with the task of an earlier session, if that makes sense."""
+        self._kept = None
+        void = kept.void(self._connection.address, said)
+        if void is None:
+            self._task = task_of(kept.task, kept.body, self._known_schema)
+            log("goes on", task=kept.task.number, version=kept.task.version)
+        else:
+            self._drop_task()
+            log("begins anew", level=logging.WARNING, task=kept.task.number, reason=f"The kept task is void: {void}.")
+
+    def _refresh(self, model: Model, task: int) -> None:
+        if self._task is not None and task == self._task.number:
+            self._task.news.append(model)
+            self._task.heeded = model.number
+
+    @property
+    def _known_schema(self) -> Schema:
+        assert self.schema is not None  # nothing else comes before the welcome
+        return self.schema
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)

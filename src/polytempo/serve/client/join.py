@@ -1,0 +1,341 @@
+"""``polytempo join``: a client with data of its own that trains what the server orders, exactly as the simulator's
+clients do. With the same seed, partition and tasks, a client that joins ends with the bits of its simulated twin."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.core.errors import UserError
+from polytempo.core.orders import Candidates, Objective, Send, Train
+from polytempo.core.vectors import Schema
+from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
+from polytempo.learn.learner import Assignment, Outcome
+from polytempo.learn.questions import questions
+from polytempo.serve.client.client import REFUSALS_IN_A_ROW, Client, Task, Tensors
+from polytempo.serve.client.connection import RefusedError
+from polytempo.serve.client.ledger import Ledger, SpentError
+from polytempo.serve.client.own_data import JoinSettings, Local, OwnData, file_stamp, make_join_settings
+from polytempo.serve.client.private import check_asks_nothing, open_ledger, released
+from polytempo.serve.logs import log
+from polytempo.strategies.base.strategy import strategy_class
+from polytempo.world.data import load_dataset
+
+GOODBYE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a client did for one task, and how the model that it started from does on its own test rows."""
+
+    task: int
+    version: int
+    steps: int
+    seconds: float
+    accuracy: float
+    loss: float
+
+
+def log_trained(trained: Trained) -> None:
+    log("trained", **{name: round(value, 4) for name, value in asdict(trained).items()})
+
+
+@contextmanager
+def _until_spent() -> Iterator[None]:
+    """That a client has given what it may is a good end."""
+    try:
+        yield
+    except SpentError as spent:
+        log("stops", level=logging.WARNING, reason=str(spent))
+
+
+@_until_spent()
+def join(
+    address: str,
+    token: str | Path,
+    ca: str | Path | None = None,
+    *,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    insecure: bool = False,
+    settings: JoinSettings | None = None,
+    updates: int | None = None,
+    keep: Path | None = None,
+    upload: str = "",
+    download: str = "",
+    progress: Callable[[Trained], None] = log_trained,
+) -> None:
+    """Take part until so many updates were pushed (default: for ever), then leave; with ``keep``, the file for the
+    open task, just close: whoever joins with this file goes on with it. ``upload`` and ``download`` are encodings as
+    ``Client`` takes them. ``progress`` is told of every training before its result is pushed."""
+    settings = settings or make_join_settings()
+    asking = None if settings.ask is None else parse_asking(settings.ask)
+    ledger = open_ledger(settings, asking)
+    if settings.strategy is not None:
+        strategy_class(settings.strategy)
+    stamp = file_stamp(settings.data)
+    dataset = load_dataset(settings.data, settings.data_dir)
+    client = Client(
+        address,
+        token,
+        ca,
+        certificate=certificate,
+        key=key,
+        insecure=insecure,
+        keep=keep,
+        upload=upload,
+        download=download,
+    )
+    with _one_thread(), client, _goodbye(client, keep is not None):
+        number, schema, seed = client.wait_for_welcome()
+        own = OwnData(settings, dataset, number, seed, stamp)
+        check_schema(own.learner.schema, schema)
+        participant = Participant(own, asking, client.hold, progress, ledger)
+        try:
+            # A refused update has left the client: with privacy, there are none to waste.
+            refusals = REFUSALS_IN_A_ROW if ledger is None else 1
+            last = client.run(participant.carry_out, updates, participant.pushed, refusals)
+            if last is not None:
+                participant.log_exchange(last)
+        except RefusedError as error:
+            raise UserError(
+                f"The server refuses the updates of client {number}: {error}. If training diverges (NaN, Inf, too far "
+                "from its start), lower --lr at the server; if its noise does, raise norm_bound in service.toml there."
+            ) from None
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums have the same bits as in the simulator."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _goodbye(client: Client, keeps: bool) -> Iterator[None]:
+    """Leave at the end, whatever the reason, unless the open task is kept or the server cannot be told."""
+    leaves = not keeps
+    try:
+        yield
+    except SpentError:  # it will not come back for its task
+        leaves = True
+        raise
+    finally:
+        if leaves:
+            with suppress(UserError, TimeoutError):
+                client.leave(GOODBYE_SECONDS)
+
+
+def check_schema(own: Schema, server: Schema) -> None:
+    """The client's model has to have the server's tensors, in whatever order."""
+    ours, theirs = (dict(zip(s.names, s.shapes, strict=True)) for s in (own, server))
+    for name in [*ours, *theirs]:
+        if ours.get(name) != theirs.get(name):
+            raise UserError(
+                f"This client's model is not the server's: its tensor {name!r} {_shape(ours.get(name))}, the server's "
+                f"{_shape(theirs.get(name))}. Use the server's --model, and data with the same inputs and classes."
+            )
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "is missing" if shape is None else f"has shape {list(shape)}"
+
+
+# What the client does.
+
+
+class Participant:
+    """What a client does with one task after the other: it holds each until it asks, then trains on its data as they
+    are by then. ``hold`` waits as ``Client.hold`` does. With a ``ledger`` nothing leaves but privatised updates."""
+
+    def __init__(
+        self,
+        own: OwnData,
+        asking: Asking | None,
+        hold: Callable[[Task, float], bool],
+        progress: Callable[[Trained], None] = log_trained,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self._own, self._asking, self._hold, self._progress, self._ledger = own, asking, hold, progress, ledger
+        self._trained_on: Sample | None = None
+        self._last: tuple[Local, float] | None = None
+        """The data that it last trained on, and the accuracy that it came to on their test rows."""
+        self._exchanging = False
+
+    def carry_out(self, task: Task) -> tuple[Tensors, int, dict[str, Any]]:
+        """What ``Client.run`` pushes."""
+        self.log_exchange(task)
+        if self._ledger is not None:
+            self._ledger.check()
+            check_asks_nothing(task)
+        self._wait_until_it_asks(task)
+        local = self._own.now(task.count)
+        order, outcome, trained = _train(task, local, self._progress)
+        if outcome.steps:
+            self._trained_on = _look(local, task, 0)
+        self._last = local, _score(local, outcome.weights)[0]
+        if self._ledger is None:
+            return _handed(outcome, order, local, trained)
+        # With privacy, nothing else: neither answers nor the choice among candidates nor scores.
+        shown = released(task, outcome, local.learner.schema.trained(order.mask, order.trainable), self._ledger)
+        return _upload(shown, order, local.learner.schema), len(local.train), {"steps": outcome.steps}
+
+    def pushed(self, task: Task) -> None:
+        """The server has the result: the next task brings its answer."""
+        self._exchanging = True
+
+    def log_exchange(self, task: Task) -> None:
+        """What the client handed in and, if this task is the answer to it, what came back, on the data that it then
+        had."""
+        if self._exchanging and self._last is not None:
+            local, before = self._last
+            after, _ = _score(local, _flat(task.held, local.learner.schema))
+            log("exchange", task=task.number, version=task.version, before=round(before, 4), after=round(after, 4))
+        self._exchanging = False
+
+    def _wait_until_it_asks(self, task: Task) -> None:
+        """Hold the task; no longer than the server lets it."""
+        asking, own = self._asking, self._own
+        if asking is None:
+            return
+        looks = 0
+        at_once = asking.watches and self._trained_on is None
+        why = self._reason(asking, task, looks) if at_once else None
+        while why is None:
+            if not self._hold(task, wait(asking, own.seed, own.client, task.count)):
+                return
+            looks += 1
+            why = self._reason(asking, task, looks)
+        log("asks", task=task.number, why=why)
+
+    def _reason(self, asking: Asking, task: Task, looks: int) -> str | None:
+        own = self._own
+        model = _flat(task.held, own.learner.schema)
+        now = _look(own.now(task.count), task, looks)
+        return reason(asking, own.learner.scorer, model, self._trained_on, now, looks)
+
+
+def _look(local: Local, task: Task, looks: int) -> Sample:
+    return sampled(local.x, local.y, local.train, local.seed, local.client, task.count, looks)
+
+
+def carry_out(
+    task: Task, local: Local, progress: Callable[[Trained], None] = log_trained
+) -> tuple[Tensors, int, dict[str, Any]]:
+    """Train at once; what ``Client.run`` pushes: the tensors that moved, the number of samples, and what goes with
+    them."""
+    order, outcome, trained = _train(task, local, progress)
+    return _handed(outcome, order, local, trained)
+
+
+def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tuple[Train, Outcome, Trained]:
+    began = time.perf_counter()
+    schema = local.learner.schema
+    order = order_of(task, local.client, schema)
+    _check_questions(order.questions)
+    steps = order.work.steps_for(len(local.train))
+    listen = _listener(task, local.client, schema)
+    outcome = local.learner.carry_out(
+        Assignment(order, local.x, local.y, local.train, steps, task.count, local.seed, listen=listen)
+    )
+    seconds = time.perf_counter() - began
+    accuracy, loss = _score(local, outcome.start)
+    trained = Trained(task.number, outcome.version, outcome.steps, seconds, accuracy, loss)
+    progress(trained)
+    return order, outcome, trained
+
+
+def _handed(outcome: Outcome, order: Train, local: Local, trained: Trained) -> tuple[Tensors, int, dict[str, Any]]:
+    more: dict[str, Any] = {"steps": outcome.steps, "chosen": outcome.chosen, "answers": outcome.answers}
+    if 0 <= trained.accuracy <= 1 and math.isfinite(trained.loss):  # a metric of one's own may be anything
+        more |= {"accuracy": trained.accuracy, "loss": trained.loss}
+    return _upload(outcome.weights, order, local.learner.schema), len(local.train), more
+
+
+def order_of(task: Task, client: int, schema: Schema) -> Train:
+    """The order that the server's strategy gave, out of the message that brought it."""
+    said = task.ordered
+
+    def extra(prefix: str) -> Tensor:
+        return _flat({name: task.extras[prefix + name] for name in schema.names}, schema)
+
+    def has(prefix: str) -> bool:
+        return any(name.startswith(prefix) for name in task.extras)
+
+    candidates = None
+    if said.candidate_use:
+        versions = tuple(said.candidate_versions)
+        models = tuple(extra(f"candidate/{i}/") for i in range(len(versions)))
+        candidates = Candidates(models, versions, said.candidate_use)  # type: ignore[arg-type]
+    return Train(
+        client,
+        _flat(task.tensors, schema),
+        task.version,
+        task.work,
+        Objective(
+            said.objective.proximal,
+            said.objective.cosine,
+            said.objective.l2,
+            extra("anchor/") if has("anchor/") else None,
+            extra("linear/") if has("linear/") else None,
+        ),
+        candidates,
+        tuple(said.questions),
+        extra("mask/").bool() if has("mask/") else None,
+        tuple(said.trainable),
+    )
+
+
+def _flat(tensors: Tensors, schema: Schema) -> Tensor:
+    return schema.flatten({name: torch.from_numpy(array) for name, array in tensors.items()})
+
+
+def _check_questions(asked: Sequence[str]) -> None:
+    for name in asked:
+        if name not in questions:
+            raise UserError(
+                f"The server asks {name!r}, a question that this client does not know. Known: {', '.join(questions)}. "
+                "A method of one's own that brings its own question is needed here too: --strategy file.py:Class."
+            )
+
+
+def _listener(task: Task, client: int, schema: Schema) -> Callable[[int], Sequence[Send] | None]:
+    """What reaches the training: refreshes first, then the order to stop."""
+
+    def listen(_: int) -> Sequence[Send] | None:
+        if task.withdrawn:
+            return None
+        models = task.refreshes()
+        if not models and task.reported:
+            return None
+        return [Send(client, _flat(model.tensors, schema), model.version, model.rebase) for model in models]
+
+    return listen
+
+
+def _score(local: Local, weights: Tensor) -> tuple[float, float]:
+    """Metric and loss on the client's own test rows."""
+    scorer, labels = local.learner.scorer, local.y[torch.from_numpy(local.test)]
+    accuracy = scorer.metric(weights, local.x, labels, local.test).mean()
+    return float(accuracy), float(scorer.losses(weights, local.x, labels, local.test).mean())
+
+
+def _upload(weights: Tensor, order: Train, schema: Schema) -> dict[str, np.ndarray]:
+    trained = schema.trained(order.mask, order.trainable)
+    return {
+        name: tensor.numpy()
+        for name, tensor in schema.views(weights).items()
+        if trained is None or trained[schema.spans[name]].any()
+    }

@@ -1,0 +1,87 @@
+"""A client's open task in a file, so that a client that was off goes on from the model that it had. One line of JSON
+says whose it is, the body of the message follows as it came."""
+
+import base64
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from polytempo.core.errors import UserError
+from polytempo.core.files import write_bytes
+from polytempo.serve.logs import log
+from polytempo.serve.protocol.wire_pb2 import Task, Welcome
+
+FORMAT = 1
+
+
+class KeptTask(NamedTuple):
+    """The message that brought a task, and who sent it to whom."""
+
+    server: str
+    """Its address."""
+    welcome: Welcome
+    """What the server had said: which client this is, the model's tensors, the seed."""
+    task: Task
+    body: bytearray
+
+    def void(self, server: str, welcome: Welcome) -> str | None:
+        """Why there is no going on with it after this welcome; None if there is."""
+        if self.server != server:
+            return f"it is from another server, {self.server}"
+        if any(getattr(self.welcome, name) != getattr(welcome, name) for name in ("client", "names", "shapes", "seed")):
+            return "it is of another client or another model"
+        return None if self.task.number == welcome.task else "the server waits for it no longer"
+
+
+def check_place(path: Path) -> None:
+    """The file may be missing, its folder not."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise UserError(f"A task cannot be kept in {path}: expected a file's name in a folder that is there.")
+
+
+def write_kept(path: Path, kept: KeptTask) -> None:
+    """Only its owner can read it. If it cannot be written, that is logged: the client can do without."""
+    about = {
+        "format": FORMAT,
+        "server": kept.server,
+        "welcome": base64.b64encode(kept.welcome.SerializeToString()).decode(),
+        "task": base64.b64encode(kept.task.SerializeToString()).decode(),
+        "digest": _digest(kept.body),
+    }
+    try:
+        write_bytes(path, json.dumps(about).encode() + b"\n" + kept.body, 0o600)
+    except OSError as error:
+        log("task not kept", level=logging.WARNING, file=str(path), reason=str(error))
+
+
+def read_kept(path: Path) -> KeptTask | None:
+    """The task in the file; None if there is none. A file that holds something else is logged and left alone."""
+    if not path.exists():
+        return None
+    try:
+        line, _, body = path.read_bytes().partition(b"\n")
+        about: dict[str, Any] = json.loads(line)
+        if about["format"] != FORMAT or about["digest"] != _digest(body):
+            raise ValueError
+        welcome, task = (base64.b64decode(about[name], validate=True) for name in ("welcome", "task"))
+        return KeptTask(about["server"], Welcome.FromString(welcome), Task.FromString(task), bytearray(body))
+    except OSError as error:
+        reason = f"{path} cannot be read: {error.strerror}"
+    except Exception:  # json, base64 and protobuf have their own for what they cannot read
+        reason = f"{path} holds no kept task: it is damaged, of another version, or something else"
+    log("kept task unreadable", level=logging.WARNING, reason=f"{reason}. The client begins without it.")
+    return None
+
+
+def forget(path: Path) -> None:
+    """There is nothing to go on with."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log("kept task not removed", level=logging.WARNING, file=str(path), reason=str(error))
+
+
+def _digest(body: bytes | bytearray) -> str:
+    return hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -1,0 +1,49 @@
+"""What a client that joins with privacy does otherwise: nothing of its data leaves it but privatised updates, and those
+are counted."""
+
+import logging
+from dataclasses import asdict
+
+from torch import Tensor
+
+from polytempo.core.errors import UserError
+from polytempo.learn.asking import Asking, check_private
+from polytempo.learn.learner import Outcome
+from polytempo.learn.privacy import privatised
+from polytempo.serve.client.client import Task
+from polytempo.serve.client.ledger import Ledger
+from polytempo.serve.client.own_data import JoinSettings
+from polytempo.serve.logs import log
+
+
+def open_ledger(settings: JoinSettings, asking: Asking | None) -> Ledger | None:
+    """What counts the updates of a client with privacy; None for one without."""
+    privacy = settings.privacy
+    if privacy is None:
+        return None
+    check_private(asking)
+    ledger = Ledger(privacy, settings.ledger, settings.epsilon, new=settings.new_ledger)
+    if settings.ledger is None:
+        reason = "Epsilon leaves out the updates of earlier and later processes. Give --ledger FILE to count them all."
+        log("no ledger", level=logging.WARNING, reason=reason)
+    log("private", **asdict(privacy), updates=ledger.updates, epsilon=ledger.epsilon, updates_left=ledger.left)
+    ledger.check()
+    return ledger
+
+
+def check_asks_nothing(task: Task) -> None:
+    """A method that needs to know more than the update cannot have it."""
+    asked = [*task.ordered.questions, *(["losses"] if task.ordered.candidate_use else [])]
+    if asked:
+        raise UserError(
+            f"The server's method asks about this client's data: {', '.join(map(repr, asked))}. The answer would leave "
+            "without noise. With --noise a client takes part only in methods that ask nothing, such as fedasync, "
+            "fedbuff or fedavg."
+        )
+
+
+def released(task: Task, outcome: Outcome, trained: Tensor | None, ledger: Ledger) -> Tensor:
+    """The update that may leave, counted before it does."""
+    ledger.count()
+    log("released", task=task.number, updates=ledger.updates, epsilon=round(ledger.epsilon, 4))
+    return privatised(outcome.start, outcome.weights, ledger.privacy, trained=trained)

@@ -1,0 +1,386 @@
+"""The journal: every event, on disk before anyone is told that it happened.
+
+    journal.sqlite              events in order (WAL, fsync), and what the service is (its configuration)
+    updates-NUMBER.bodies       what clients handed in, one safetensors body behind the other, from that event on;
+                                small ones lie in their rows, which saves a sync
+    snapshot-NUMBER.safetensors the state after that event
+
+``append`` writes the bodies and syncs them, then commits the rows; a row never speaks of bytes that are not safe. What
+a crash leaves behind the last row is forgotten."""
+
+import fcntl
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from safetensors import SafetensorError
+from torch import Tensor
+
+from polytempo.core.state import load, pack, save_packed
+from polytempo.core.vectors import Schema
+from polytempo.serve.journal.database import (
+    DATABASE,
+    DamagedError,
+    JournalError,
+    UnwritableError,
+    connect,
+    reading,
+    transaction,
+    unwritable,
+)
+from polytempo.serve.journal.rows import packed, unpacked
+from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, segment_name
+from polytempo.serve.state.events import Event
+
+SMALL_BYTES = 32 << 10
+"""Bodies up to this size lie in their rows."""
+KEPT_SNAPSHOTS = 2
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state as a file."""
+
+    number: int
+    """Of the event that it was taken after."""
+    size: int
+    crc: int
+
+
+class Journal:
+    """One service's journal. Only one process at a time may open it for writing."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock: int | None = None
+        self._segment: Segment | None = None
+        self._failed_bytes = 0  # of the last events that could not be written
+        self._unmarked: dict[int, str] = {}  # events that are void, and not yet marked so
+        self._database = connect(directory)
+        self.about: dict[str, Any] = {
+            name: json.loads(value) for name, value in self._query("SELECT name, value FROM about")
+        }
+        self.last = 0
+        """Number of the last event."""
+        self.unsaved_events = 0
+        """Since the last snapshot, ..."""
+        self.unsaved_bytes = 0
+        """... with their bodies."""
+        self.snapshot_bytes = 0
+        """Size of the newest snapshot."""
+        self._find_end()
+
+    # Opening.
+
+    @classmethod
+    def begin(cls, directory: Path, about: dict[str, Any], state: dict[str, Any]) -> "Journal":
+        """A new journal: its first snapshot is the state before the first event."""
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(directory, error) from None
+        journal = cls(directory)
+        try:
+            journal.lock()
+            journal.describe(about)
+            journal.snapshot(state)
+            # What the service is now lies in the database itself: damage to the write-ahead log can only cost events.
+            journal._query("PRAGMA wal_checkpoint(FULL)")
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    @staticmethod
+    def exists(directory: Path) -> bool:
+        """Is there a journal? One that a crash kept from getting its first snapshot has not begun."""
+        if not (directory / DATABASE).exists():
+            return False
+        journal = Journal(directory)
+        try:
+            return bool(journal.snapshots())
+        finally:
+            journal.close()
+
+    def lock(self) -> None:
+        """Take the journal for writing."""
+        try:
+            with suppress(PermissionError):  # nobody else may write here; who may read it is up to whoever made it
+                self.directory.chmod(self.directory.stat().st_mode & ~0o022)
+            self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UnwritableError(f"Another server is running on the journal in {self.directory}.") from None
+        except OSError as error:
+            raise unwritable(self.directory, error) from None
+        self._find_end()  # another server may have written until a moment ago
+        self._open_segment()
+
+    def _find_end(self) -> None:
+        newest = self.newest_snapshot() or 0
+        ((last, size),) = self._query(
+            "SELECT max(number), sum(size + length(detail)) FROM events WHERE number > ?", newest
+        )
+        self.last = last or newest
+        self.unsaved_events, self.unsaved_bytes = self.last - newest, size or 0
+        self.snapshot_bytes = self._newest_size()
+
+    def describe(self, about: dict[str, Any]) -> None:
+        """What the service is: kept beside the events, so that a journal can be read on its own."""
+        self.about = about
+        with self._transaction():
+            rows = [(name, json.dumps(value)) for name, value in about.items()]
+            self._database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", rows)
+
+    @cached_property
+    def schema(self) -> Schema:
+        said = self.about["schema"]
+        return Schema(tuple(said["names"]), tuple(map(tuple, said["shapes"])), said["parameters"])
+
+    # Events.
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Write the events; they are safe when this returns. If it raises, none of them happened."""
+        segment = self._segment_for_more()
+        began = segment.end
+        rows: list[tuple[Any, ...]] = []
+        batch, wanted = self.last + 1, 0
+        try:
+            for event in events:
+                detail, body = packed(event, self.schema)
+                crc = _row_crc(event.at, event.kind, event.client, detail)
+                for part in body:
+                    crc = zlib.crc32(part, crc)
+                size = sum(map(len, body))
+                place: tuple[bytes | int | None, ...] = (None, None, None, 0)
+                wanted += size
+                if size > SMALL_BYTES:
+                    place = (None, segment.first, segment.append(body, size), size)
+                elif body:
+                    place = (b"".join(body), None, None, size)
+                row = (batch + len(rows), batch, event.at, time.time(), event.kind, event.client, detail)
+                rows.append((*row, *place, crc, None))
+            if segment.end > began:
+                segment.sync()
+            with self._transaction():
+                self._mark_void()
+                self._database.executemany(f"INSERT INTO events VALUES ({','.join('?' * 13)})", rows)
+        except (OSError, sqlite3.Error, JournalError) as error:
+            segment.cut(began)
+            self._failed_bytes = wanted
+            raise unwritable(self.directory, error) from error
+        self._unmarked.clear()
+        written = sum(row[10] + len(row[6]) for row in rows)
+        self.last += len(rows)
+        self.unsaved_events += len(rows)
+        self.unsaved_bytes += written
+
+    def check_writable(self) -> None:
+        """Raises if what could not be written last cannot be written now."""
+        segment = self._segment_for_more()
+        try:
+            segment.check_room(self._failed_bytes)
+        except OSError as error:
+            raise unwritable(self.directory, error) from error
+        self.describe(self.about)
+
+    def events(self, after: int, until: int | None = None) -> Iterator[tuple[int, Event]]:
+        """The events behind a snapshot, with their numbers. Those that the strategy could not take are left out."""
+        schema = self.schema
+        with reading(self.directory):
+            cursor = self._database.execute(
+                "SELECT number, at, kind, client, detail, body, segment, begins, size, crc FROM events "
+                "WHERE number > ? AND number <= ? AND void IS NULL ORDER BY number",
+                (after, self.last if until is None else until),
+            )
+            for number, at, kind, client, detail, small, segment, begins, size, crc in cursor:
+                if number in self._unmarked:
+                    continue
+                body = None if small is None else bytearray(small)
+                if segment is not None:
+                    body = self._body(number, segment, begins, size)
+                if zlib.crc32(body or b"", _row_crc(at, kind, client, detail)) != crc:
+                    raise DamagedError(self.directory, number, "its checksum is wrong")
+                yield number, unpacked(at, kind, client, detail, body, schema)
+
+    def _body(self, number: int, segment: int, begins: int, size: int) -> bytearray:
+        body = bytearray(size)
+        try:
+            with (self.directory / segment_name(segment)).open("rb") as file:
+                file.seek(begins)
+                whole = file.readinto(body) == size
+        except OSError as error:
+            raise DamagedError(self.directory, number, error.strerror or str(error)) from None
+        if not whole:
+            raise DamagedError(self.directory, number, "its body is cut off")
+        return body
+
+    def void(self, number: int, reason: str) -> None:
+        """The strategy could not take this event: it is left out from now on. If the disk is full, the mark is made
+        together with the next events."""
+        self._unmarked[number] = reason
+        with suppress(JournalError):
+            with self._transaction():
+                self._mark_void()
+            self._unmarked.clear()
+
+    def _mark_void(self) -> None:
+        marks = [(reason, number) for number, reason in self._unmarked.items()]
+        self._database.executemany("UPDATE events SET void = ? WHERE number = ?", marks)
+
+    def last_batch(self) -> int:
+        """Number of the first event of those that were written with the last one."""
+        rows = self._query("SELECT batch FROM events ORDER BY number DESC LIMIT 1")
+        return rows[0][0] if rows else self.last + 1
+
+    def replace_tail(self, after: int, event: Event) -> None:
+        """Forget the events after this one, in one step with putting another in their place: whoever starts next sees
+        that something is missing. Their bodies stay in files that end in ``.lost``."""
+        lost = self._query("SELECT DISTINCT segment FROM events WHERE number > ? AND segment > ?", after, after)
+        detail, _ = packed(event, self.schema)
+        crc = _row_crc(event.at, event.kind, event.client, detail)
+        row = (after + 1, after + 1, event.at, time.time(), event.kind, event.client, detail, crc)
+        with self._transaction():
+            self._database.execute("DELETE FROM events WHERE number > ?", (after,))
+            self._database.execute("DELETE FROM snapshots WHERE number > ?", (after,))
+            self._database.execute("INSERT INTO events VALUES (?,?,?,?,?,?,?, NULL, NULL, NULL, 0, ?, NULL)", row)
+        for (segment,) in lost:
+            path = self.directory / segment_name(segment)
+            with suppress(FileNotFoundError):
+                path.rename(path.with_suffix(".lost"))
+        self._find_end()
+        self._open_segment()
+
+    # Snapshots.
+
+    def snapshot(self, state: dict[str, Any]) -> None:
+        """Keep the state after the last event, and forget what is older than the oldest snapshot kept."""
+        self.keep_snapshot(self.write_snapshot(self.last, *pack(state)))
+
+    def write_snapshot(self, number: int, text: str, tensors: list[Tensor]) -> "Snapshot":
+        """The packed state after an event, as a file. Any thread may do this; the state counts when it is kept."""
+        path = self._snapshot_path(number)
+        try:
+            save_packed(text, tensors, path, 0o600)
+            return Snapshot(number, path.stat().st_size, _file_crc(path))
+        except OSError as error:
+            raise unwritable(self.directory, error) from error
+
+    def keep_snapshot(self, made: "Snapshot") -> None:
+        """From now on recovery begins there; what is older than the oldest snapshot kept is forgotten."""
+        row = (made.number, made.size, made.crc)
+        with self._transaction():
+            self._database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", row)
+        self._find_end()
+        try:
+            self._prune()
+        except OSError as error:
+            raise unwritable(self.directory, error) from error
+
+    def snapshots(self) -> list[int]:
+        """Numbers of the events after which the state was kept, oldest first."""
+        return [number for (number,) in self._query("SELECT number FROM snapshots ORDER BY number")]
+
+    def newest_snapshot(self) -> int | None:
+        return cast("int | None", self._query("SELECT max(number) FROM snapshots")[0][0])
+
+    def _newest_size(self) -> int:
+        rows = self._query("SELECT size FROM snapshots ORDER BY number DESC LIMIT 1")
+        return rows[0][0] if rows else 0
+
+    def load_snapshot(self, number: int) -> dict[str, Any]:
+        path = self._snapshot_path(number)
+        ((size, crc),) = self._query("SELECT size, crc FROM snapshots WHERE number = ?", number)
+        try:
+            if path.stat().st_size != size or _file_crc(path) != crc:
+                raise DamagedError(self.directory, number, f"{path.name} has changed since it was written")
+            return cast("dict[str, Any]", load(path))
+        except OSError as error:
+            raise DamagedError(self.directory, number, f"{path.name}: {error.strerror}") from None
+        except (SafetensorError, LookupError, TypeError, ValueError) as error:
+            raise DamagedError(self.directory, number, f"{path.name} is not understood: {error!r}") from None
+
+    def files(self) -> dict[str, int]:
+        """What its rows speak of: the names of files beside the database, and how many bytes of each."""
+        segments = self._query("SELECT segment, max(begins + size) FROM events WHERE segment > 0 GROUP BY segment")
+        snapshots = self._query("SELECT number, size FROM snapshots")
+        return {segment_name(first): end for first, end in segments} | {
+            self._snapshot_path(number).name: size for number, size in snapshots
+        }
+
+    def forget_before_last_snapshot(self) -> None:
+        """Keep only the newest snapshot and what came after it."""
+        self._prune(kept=1)
+
+    def _prune(self, kept: int = KEPT_SNAPSHOTS) -> None:
+        numbers = self.snapshots()[-kept:]
+        with self._transaction():
+            self._database.execute("DELETE FROM snapshots WHERE number < ?", (numbers[0],))
+            self._database.execute("DELETE FROM events WHERE number <= ?", (numbers[0],))
+        segments = self._query("SELECT DISTINCT segment FROM events WHERE segment IS NOT NULL")
+        used = {segment_name(segment) for (segment,) in segments} | {self._snapshot_path(n).name for n in numbers}
+        if self._segment is not None:
+            used.add(segment_name(self._segment.first))
+        # By name, so that what a crash left half done goes too.
+        for pattern in ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*"):
+            for path in self.directory.glob(pattern):
+                if path.name not in used:
+                    path.unlink(missing_ok=True)
+
+    def _snapshot_path(self, number: int) -> Path:
+        return self.directory / f"snapshot-{number:012d}.safetensors"
+
+    def close(self) -> None:
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+        self._database.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # Files and SQL.
+
+    def _open_segment(self) -> None:
+        """Begin a new file of bodies at the next event; bytes of a crash that no row speaks of go with it."""
+        try:
+            opened = Segment(self.directory, self.last + 1)
+        except OSError as error:
+            raise unwritable(self.directory, error) from None
+        if self._segment is not None:
+            self._segment.close()
+        self._segment = opened
+
+    def _segment_for_more(self) -> Segment:
+        """The open file of bodies, or another if that is full."""
+        assert self._segment is not None, "the journal is not locked"
+        if self._segment.end >= SEGMENT_BYTES:
+            self._open_segment()
+        return self._segment
+
+    def _query(self, sql: str, *values: object) -> list[Any]:
+        with reading(self.directory):
+            return self._database.execute(sql, values).fetchall()
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        return transaction(self._database, self.directory)
+
+
+def _row_crc(at: float, kind: str, client: int, detail: str) -> int:
+    return zlib.crc32(f"{at + 0.0!r} {kind} {client} {detail}".encode())
+
+
+def _file_crc(path: Path) -> int:
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            crc = zlib.crc32(chunk, crc)
+    return crc

@@ -1,0 +1,179 @@
+"""What a journal stands for: the state after any event that it holds, and what another strategy would have made of the
+same arrivals."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from polytempo.core.branch import branches
+from polytempo.core.errors import UserError
+from polytempo.core.status import Status
+from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.journal import Journal
+from polytempo.serve.journal.opening import beginning, code_versions, journal_objects, settings_of
+from polytempo.serve.journal.proxies import check_needed
+from polytempo.serve.state.events import Event, Handed
+from polytempo.serve.state.service import Service
+from polytempo.strategies.base.settings import Method
+
+
+@dataclass
+class Replayed:
+    """A state that was rebuilt from the oldest snapshot that the journal holds."""
+
+    settings: Method
+    service: Service
+    event: int
+    """Number of the last event."""
+    updates: int = 0
+    """Updates on the way."""
+    stale: int = 0
+    """Sum of their staleness."""
+    unasked: int = 0
+    """What if: updates that this strategy had not asked for when they came, and did not get."""
+
+    def figures(self) -> dict[str, Any]:
+        strategy = self.service.strategy
+        versions = [branch.version for _, branch in branches(strategy.save_state())]
+        return {
+            "event": self.event,
+            "uptime": self.service.now,
+            "updates": self.updates,
+            "unasked": self.unasked,
+            "mean_staleness": self.stale / self.updates if self.updates else 0.0,
+            "splits": len(strategy.splits()),
+            "expansions": sum(it.kind == "expansion" for it in strategy.regroupings()),
+            "merges": sum(it.kind == "merge" for it in strategy.regroupings()),
+            "version": max(versions, default=None),
+            "digest": self.service.digest(),
+        }
+
+    def apply(self, event: Event) -> None:
+        self.service.apply(event)
+        if event.kind == "updated":
+            self.updates += 1
+            self.stale += self.service.members[event.client].staleness or 0
+
+
+def replay(directory: Path, until: int | None = None, objects: Mapping[str, Any] | None = None) -> Replayed:
+    """The state after the last event, or after event ``until``."""
+    with _open(directory) as journal:
+        replayed = _oldest(journal, until, objects)
+        for _ in _walk(journal, replayed, until):
+            pass
+    return replayed
+
+
+def what_if(
+    directory: Path, method: Method, until: int | None = None, objects: Mapping[str, Any] | None = None
+) -> Replayed:
+    """The same arrivals under another strategy, from the model of the oldest snapshot on: the same clients come and go
+    at the same times, and whenever one of them handed in a result, it hands in the same difference to whatever model
+    this strategy had given it, and the same answers to questions that both strategies ask. An update that this strategy
+    had not asked for by then is left out."""
+    with _open(directory) as journal:
+        given = journal_objects(journal, settings_of(journal), objects)
+        check_needed(method.strategy, given, directory)
+        real = _oldest(journal, until, given)
+        other = Replayed(method, _as_found(real.service, method, given), real.event)
+        for event in _walk(journal, real, until):
+            _fire_timers(other, event.at)
+            if event.handed is None:
+                _tell(other, event)
+            else:
+                _hand_over(real.service.update_of(event.client, event.handed).delta, event, other)
+    other.event = real.event
+    return other
+
+
+@contextmanager
+def _open(directory: Path) -> Iterator[Journal]:
+    """A journal to read. Its server may go on writing, and forget what is being read."""
+    if not Journal.exists(directory):
+        raise UserError(f"{directory} holds no journal. Expected the directory of a service's journal.")
+    journal = Journal(directory)
+    before = journal.snapshots()
+    try:
+        yield journal
+    except DamagedError:
+        if journal.snapshots() == before:
+            raise
+        raise UserError("The server made a snapshot meanwhile and forgot what was being read. Try again.") from None
+    finally:
+        journal.close()
+
+
+def _oldest(journal: Journal, until: int | None, objects: Mapping[str, Any] | None) -> Replayed:
+    settings, oldest = settings_of(journal), journal.snapshots()[0]
+    if until is not None and not oldest <= until <= journal.last:
+        raise UserError(f"The journal holds the states after events {oldest} to {journal.last}, not after {until}.")
+    if journal.about["versions"] != code_versions(settings):
+        raise JournalError(
+            f"The journal in {journal.directory} was written by another version of the code, or on another kind of "
+            "machine, and is not replayed by this one."
+        )
+    torch.set_num_threads(1)  # as in the server
+    service = beginning(journal, settings, objects)()
+    service.load_state(journal.load_snapshot(oldest))
+    return Replayed(settings, service, oldest)
+
+
+def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[Event]:
+    """Every event, before it is applied."""
+    for number, event in journal.events(replayed.event, until):
+        yield event
+        try:
+            replayed.apply(event)
+        except Exception as error:
+            raise UserError(f"The strategy cannot take event {number} ({event.kind}): {error!r}.") from error
+        replayed.event = number
+
+
+def _as_found(real: Service, method: Method, objects: Mapping[str, Any] | None) -> Service:
+    """Another strategy with the model and the clients of a service."""
+    service = Service(method.begin(real.first_model().clone(), real.schema, objects=objects))
+    present = [client for client in real.members if real.is_member(client)]
+    for client in present:
+        service.apply(Event("joined", real.now, client))
+    for client in present:
+        if real.members[client].status != Status.PAUSED:
+            service.apply(Event("ready", real.now, client))
+    return service
+
+
+def _fire_timers(other: Replayed, now: float) -> None:
+    while (at := other.service.next_timer()) is not None and at <= now:
+        other.apply(Event("fired", at))
+
+
+def _tell(other: Replayed, event: Event) -> None:
+    """Tell of clients that come, go, pull and ask for work; timers and numbers are this strategy's own."""
+    waits = event.kind == "ready" and other.service.members[event.client].status == Status.PAUSED
+    if waits or event.kind in ("joined", "left", "pulled"):
+        other.apply(event)
+
+
+def _hand_over(delta: torch.Tensor, event: Event, other: Replayed) -> None:
+    handed, flight = event.handed, other.service.flights.get(event.client)
+    assert handed is not None
+    if flight is None:
+        other.unasked += 1
+        return
+    questions = flight.order.questions
+    if flight.order.candidates is not None or any(name not in handed.answers for name in questions):
+        raise UserError(
+            "This strategy asks clients what the journal has no answer to (which candidate fits, or a question). Only "
+            "strategies that ask for nothing but training, or for what the journal's own strategy asked, can be tried "
+            "on a journal."
+        )
+    start = flight.sends[-1][1].weights if flight.sends else flight.order.weights
+    trained = other.service.schema.trained(flight.order.mask, flight.order.trainable)
+    weights = start + (delta if trained is None else torch.where(trained, delta, 0.0))
+    base = flight.sends[-1][0] if flight.sends else flight.number
+    answers = {name: handed.answers[name] for name in questions}
+    again = Handed(flight.number, base, weights, handed.samples, handed.steps, None, answers, handed.ready)
+    other.apply(Event("updated", event.at, event.client, again))

@@ -1,0 +1,58 @@
+"""When a snapshot is made: written by a thread beside what goes on, and kept when it is whole."""
+
+import logging
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+
+from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal, Snapshot
+from polytempo.serve.logs import log
+from polytempo.serve.state.service import Service
+
+SNAPSHOT_EVENTS = 10_000
+SNAPSHOT_BYTES = 256 << 20
+SNAPSHOT_SHARE = 4
+"""A snapshot is made after so many events, or after so many bytes handed in and as many times the last one's size."""
+
+
+class Snapshots:
+    """Makes the snapshots of one journal. All but the writing happens on the caller's thread."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.writer: Executor = ThreadPoolExecutor(1, "polytempo-snapshot")
+        self._writing: Future[Snapshot] | None = None
+
+    def keep_up(self, service: Service) -> None:
+        """Begin a snapshot if one is due, and keep the one that has become whole."""
+        most_bytes = max(SNAPSHOT_BYTES, SNAPSHOT_SHARE * self._journal.snapshot_bytes)
+        due = self._journal.unsaved_events >= SNAPSHOT_EVENTS or self._journal.unsaved_bytes >= most_bytes
+        if due and self._writing is None:
+            self._begin(service)
+        if self._writing is not None and self._writing.done():
+            self._keep()
+
+    def finish(self, service: Service) -> None:
+        """Wait for what is being written, and end with a snapshot of the last event."""
+        if self._writing is not None:
+            self._keep()
+        if self._journal.last != self._journal.newest_snapshot():
+            self._begin(service)
+            self._keep()
+
+    def close(self) -> None:
+        self.writer.shutdown()
+
+    def _begin(self, service: Service) -> None:
+        self._writing = self.writer.submit(self._journal.write_snapshot, self._journal.last, *service.frozen())
+
+    def _keep(self) -> None:
+        writing, self._writing = self._writing, None
+        assert writing is not None
+        try:
+            made = writing.result()
+            self._journal.keep_snapshot(made)
+            log("snapshot", number=made.number, bytes=made.size)
+        except JournalError as error:
+            # The events are safe; the next snapshot is tried after as many again.
+            log("snapshot failed", level=logging.ERROR, reason=str(error))
+            self._journal.unsaved_events = self._journal.unsaved_bytes = 0

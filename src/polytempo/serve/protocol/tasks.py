@@ -1,0 +1,120 @@
+"""What a server sends, as a client sees it: tasks and models, as named float32 arrays."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from polytempo.core.orders import Work
+from polytempo.core.vectors import Schema
+from polytempo.serve.protocol import wire_pb2 as pb
+from polytempo.serve.protocol.wire import as_written, entries_of, floats, read_body
+
+Tensors = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as the server sent it."""
+
+    tensors: dict[str, np.ndarray]
+    version: int
+    number: int
+    """Of the order that brought it; 0 if it is not one to train from."""
+    rebase: bool = False
+    """Of a refresh: go on from this model plus your own progress."""
+    body: bytearray = field(default_factory=bytearray, repr=False)
+    """As it came: whoever trains may have written into ``tensors``."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which branch a client belongs to, and how far that is."""
+
+    branch: int
+    """Clients with the same number share a model."""
+    version: int
+    """Of the model that the client would be served now; -1 if the method does not number them."""
+    members: int
+    """Clients that are there and share it, this one among them."""
+
+
+@dataclass
+class Task:
+    """Train from ``tensors`` and push the result. While you train, ask for ``refreshes`` and look at ``reported`` and
+    ``withdrawn`` as often as you like."""
+
+    number: int
+    version: int
+    count: int
+    """Tasks that this client was given before."""
+    work: Work
+    tensors: dict[str, np.ndarray]
+    extras: dict[str, np.ndarray]
+    """Further tensors that belong to it: ``anchor/NAME``, ``linear/NAME``, ``candidate/0/NAME``,
+    ``mask/NAME``."""
+    ordered: pb.Task
+    """The message itself: objective, questions, candidates, trainable layers."""
+    started: Model
+    """What the training last started from: what the task brought, or a refresh."""
+    heeded: int
+    """Number of the last order that belongs to it."""
+    reported: bool = False
+    """The server asks for what there is: stop and push."""
+    withdrawn: bool = False
+    """The server waits for this no longer."""
+    news: deque[Model] = field(default_factory=deque)
+
+    @property
+    def held(self) -> dict[str, np.ndarray]:
+        """The model to use until you train: the task's own, or the last refresh that came since."""
+        return self.news[-1].tensors if self.news else self.tensors
+
+    def refreshes(self) -> list[Model]:
+        """Models that arrived since you last asked, oldest first. Go on from the last: the update counts from it."""
+        models: list[Model] = []
+        while self.news:
+            models.append(self.news.popleft())
+        if models:
+            self.started = models[-1]
+        return models
+
+    @property
+    def base(self) -> int:
+        """Number of the model that the training last started from."""
+        return self.started.number
+
+
+def task_of(said: pb.Task, body: bytearray, schema: Schema) -> Task:
+    """The task that a message brings."""
+    work = Work(
+        said.work.steps if said.work.HasField("steps") else None,
+        said.work.epochs if said.work.HasField("epochs") else None,
+        said.work.batch_size,
+        said.work.optimizer,  # type: ignore[arg-type]
+        said.work.lr,
+        said.work.momentum,
+        said.work.weight_decay,
+    )
+    tensors = read_tensors(body, schema)
+    extras = {name: tensors.pop(name) for name in list(tensors) if "/" in name and name not in schema.names}
+    started = Model(tensors, said.version, said.number, body=body)
+    return Task(said.number, said.version, said.count, work, tensors, extras, said, started, said.number)
+
+
+def model_of(said: pb.Model, body: bytearray, schema: Schema) -> Model:
+    """The model that a message brings."""
+    return Model(read_tensors(body, schema), said.version, said.number, said.rebase, body)
+
+
+def read_tensors(body: bytearray, schema: Schema) -> dict[str, np.ndarray]:
+    """A message's tensors, for whoever trains to write into: the message stays as it came. What travelled in half
+    precision is float32 again."""
+    data = as_written(body, entries_of(schema))
+    if data is not None:
+        return {name: tensor.numpy() for name, tensor in schema.views(floats(data).clone()).items()}
+    return {
+        name: array.astype(np.float32) if array.dtype == np.float16 else array
+        for name, array in read_body(body).items()
+    }

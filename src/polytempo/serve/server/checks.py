@@ -1,0 +1,209 @@
+"""Every update is looked at before it touches anything: does it answer the client's task, does it fit the model, are
+its numbers numbers, did it stay within bounds. What does not pass is refused with a reason, and changes nothing."""
+
+import math
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.core.encodings import Arrays, EncodingError, added, parse_encoding
+from polytempo.core.errors import UserError
+from polytempo.core.state import unpack
+from polytempo.core.vectors import Schema
+from polytempo.serve.access.roster import LONGEST_REASON
+from polytempo.serve.protocol.wire import WireError, as_written, body_header, entries_of, floats, read_body
+from polytempo.serve.protocol.wire_pb2 import Push
+from polytempo.serve.server.operations import Operations
+from polytempo.serve.state.events import Handed
+from polytempo.serve.state.service import Flight
+
+LARGEST_NORM = 1e19
+"""The squares of a longer vector may sum to more than a float32 holds."""
+LONGEST_NAME = 40
+"""Of an encoding."""
+ANSWER_NUMBERS = 1_000_000
+"""In all answers of an update. One that is named twice counts twice: whoever makes arrays of lists copies it twice."""
+ANSWER_BYTES = 8 * ANSWER_NUMBERS
+ANSWER_TENSORS = 1024
+HEADER_BYTES = 1 << 20
+"""Of a body: its header is parsed at once, and may name millions of tensors."""
+DEEPEST_ANSWER = 32
+"""Levels of nesting; what is nested deeper could not be written to the journal, or not be read back."""
+
+
+class Refused(Exception):  # noqa: N818
+    """An update that is not taken. The text says why, to the client. It may quote what the client sent, and is read by
+    operators too: it stays short, and holds nothing that a terminal would obey."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("".join(sign if sign.isprintable() else "?" for sign in reason[:LONGEST_REASON]))
+
+
+class Withdrawn(Refused):
+    """An update for a task that is not open, or from a model that is not remembered. The client may not know that, and
+    is not to blame, the first time."""
+
+
+def largest_message(schema: Schema) -> int:
+    """More bytes than this no honest client pushes."""
+    return 4 * schema.size + 256 * (len(schema.names) + 1) + sum(map(len, schema.names)) + ANSWER_BYTES
+
+
+def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, operations: Operations) -> Handed:
+    """What the client hands in, or Refused: above all where it leads further than ``||w - w_start||`` may be, the norm
+    bound times ``max(||w_start||, 1)``."""
+    chosen = push.chosen if push.HasField("chosen") else None
+    offered = flight.order.candidates
+    if chosen is not None and (offered is None or chosen >= len(offered.models)):
+        raise Refused(f"candidate {chosen} was not offered")
+    base = flight.base(push.base, chosen)
+    if base is None and flight.number < push.base <= flight.forgotten:
+        raise Withdrawn(
+            f"the update started from model {push.base}, after which too many others were sent to remember it"
+        )
+    if base is None:
+        raise Refused(
+            f"the update says that it started from model {push.base}, which task {flight.number} did not hold"
+        )
+    if not 1 <= push.samples <= operations.most_samples:
+        raise Refused(f"the update says that it has {push.samples} samples; expected 1 to {operations.most_samples}")
+    most = flight.order.work.steps_for(push.samples)
+    if push.steps > most:
+        raise Refused(f"the update says that it did {push.steps} steps; the task has {most}")
+    start = base[0]
+    trained = schema.trained(flight.order.mask, flight.order.trainable)
+    if push.encoding:
+        weights, found = _decoded(push.encoding[:LONGEST_NAME], body, start, trained)
+    else:
+        weights, found = _weights(body, start, trained, schema)
+    tensors = _answer_tensors(found)
+    _check_numbers(weights, start, operations.norm_bound)
+    answers = _answers(push.answers, tensors)
+    for name in _asked(flight):
+        if name not in answers:
+            raise Refused(f"the answer to {name!r} is missing: push it with answers={{{name!r}: ...}}")
+    accuracy, loss = _scores(push)
+    return Handed(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready, accuracy, loss)
+
+
+def _asked(flight: Flight) -> tuple[str, ...]:
+    """What the task asks beside training."""
+    offered = flight.order.candidates
+    about_candidates = () if offered is None else ("losses",) if offered.use == "best" else ("losses", "shares")
+    return (*about_candidates, *flight.order.questions)
+
+
+def _scores(push: Push) -> tuple[float | None, float | None]:
+    """What the client says of the model that it received."""
+    accuracy = push.accuracy if push.HasField("accuracy") else None
+    loss = push.loss if push.HasField("loss") else None
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        raise Refused(f"the update says that its accuracy is {accuracy}; expected 0 to 1")
+    if loss is not None and not math.isfinite(loss):
+        raise Refused(f"the update says that its loss is {loss}; expected a number")
+    return accuracy, loss
+
+
+def _weights(body: bytearray, start: Tensor, trained: Tensor | None, schema: Schema) -> tuple[Tensor, Arrays]:
+    """The flat vector, and what else the body holds. Entries that are not trained stay at the start."""
+    data = as_written(body, entries_of(schema))
+    found: Arrays = {}
+    if data is not None:
+        weights = floats(data)
+    else:
+        found = _read(body, max(HEADER_BYTES, 2 * len(body_header(entries_of(schema)))))
+        weights = start.clone()
+        for name, shape in zip(schema.names, schema.shapes, strict=True):
+            span = schema.spans[name]
+            array = found.pop(name, None)
+            if array is not None:
+                weights[span] = _fitting(name, array, shape)
+            elif trained is None or trained[span].any():
+                raise Refused(f"tensor {name!r} is missing")
+    return weights if trained is None else torch.where(trained, weights, start), found
+
+
+def _decoded(name: str, body: bytearray, start: Tensor, trained: Tensor | None) -> tuple[Tensor, Arrays]:
+    """The start with the encoded difference, and what else the body holds. Also in an encoding that the server agrees
+    to no more: it may be an update that was made before."""
+    found = _read(body, HEADER_BYTES)
+    entries = start.numel() if trained is None else int(trained.sum())
+    try:
+        encoding = parse_encoding(name)
+        difference = encoding.decode({part: found.pop(part) for part in encoding.parts if part in found}, entries)
+    except (UserError, EncodingError) as error:
+        raise Refused(f"the update cannot be decoded: {error}") from None
+    return added(start, difference, trained), found
+
+
+def _read(body: bytearray, longest_header: int) -> Arrays:
+    header = int.from_bytes(body[:8], "little")
+    if header > longest_header:
+        raise Refused(f"the tensors have a header of {header} bytes; expected at most {longest_header}")
+    try:
+        return read_body(body)
+    except WireError as error:
+        raise Refused(str(error)) from None
+
+
+def _answer_tensors(found: Arrays) -> list[Tensor]:
+    """The tensors of answers; the body may hold nothing else."""
+    tensors = [found.pop(f"answer/{i}") for i in range(len(found)) if f"answer/{i}" in found]
+    if found:
+        raise Refused(f"tensor {next(iter(found))!r} is none of the model's")
+    if len(tensors) > ANSWER_TENSORS:
+        raise Refused(f"the answers hold {len(tensors)} tensors; expected at most {ANSWER_TENSORS}")
+    for array in tensors:
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise Refused("an answer holds NaN or Inf")
+    return [torch.from_numpy(array) for array in tensors]
+
+
+def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Tensor:
+    if array.dtype != np.float32:
+        raise Refused(f"tensor {name!r} has dtype {array.dtype}; expected float32")
+    if array.shape != shape:
+        raise Refused(f"tensor {name!r} has shape {list(array.shape)}; expected {list(shape)}")
+    return torch.from_numpy(array).reshape(-1)
+
+
+def _check_numbers(weights: Tensor, start: Tensor, norm_bound: float) -> None:
+    moved = float(torch.dist(weights, start))
+    if moved <= norm_bound:  # NaN and Inf are not; this way almost all pass in one pass over the numbers
+        return
+    if not torch.isfinite(weights).all():
+        raise Refused("the update holds NaN or Inf")
+    bound = min(norm_bound * max(float(start.norm()), 1.0), LARGEST_NORM)
+    if not moved <= bound:
+        raise Refused(f"the update leads {moved:.4g} away from its start; expected at most {bound:.4g}")
+
+
+def _answers(text: str, tensors: list[Tensor]) -> dict[str, Any]:
+    try:
+        answers = unpack(text, tensors, plain=True) if text else {}
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        raise Refused("the answers cannot be read") from None
+    if type(answers) is not dict or not all(type(name) is str for name in answers):
+        raise Refused("the answers are no table of names")
+    numbers = _checked_size(answers)
+    if numbers > ANSWER_NUMBERS:
+        raise Refused(f"the answers hold {numbers} numbers; expected at most {ANSWER_NUMBERS}")
+    return answers
+
+
+def _checked_size(value: Any, depth: int = 0) -> int:
+    """How many numbers and words an answer holds."""
+    if depth > DEEPEST_ANSWER:
+        raise Refused(f"an answer is nested more than {DEEPEST_ANSWER} levels deep")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Refused("an answer holds NaN or Inf")
+    if isinstance(value, Tensor):
+        return value.numel()
+    if isinstance(value, np.ndarray):
+        return value.size
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    inside = parts if isinstance(parts, list | tuple | deque) else ()
+    return 1 + sum(_checked_size(part, depth + 1) for part in inside)

@@ -1,0 +1,95 @@
+"""The server's side of enrolment: whoever brings a one-time code may make a token count. Strangers speak here, so they
+may be few at a time, and say little."""
+
+import asyncio
+import logging
+import urllib.parse
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from polytempo.core.errors import UserError
+from polytempo.serve.access.access import UNKNOWN_CODE, EnrolmentError, enrol
+from polytempo.serve.access.tls import Context, common_names
+from polytempo.serve.addresses import peer_of
+from polytempo.serve.logs import log
+from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
+from polytempo.serve.server.host import Host
+from polytempo.serve.server.incoming import Pace
+
+PER_SECOND = 10.0
+"""With one code."""
+AT_A_TIME, OF_PEER = 64, 8
+"""In all, and from one address."""
+SECONDS = 5.0
+"""For a stranger to say its code."""
+
+
+class Enrolments:
+    """Those of one server. ``enforce`` is called when somebody's old token counts no more."""
+
+    def __init__(self, host: Host, mutual: bool, enforce: Callable[[], None]) -> None:
+        self._host, self._mutual, self._enforce = host, mutual, enforce
+        self._open: Counter[str] = Counter()
+        self._paces: defaultdict[int, Pace] = defaultdict(Pace)
+
+    def __len__(self) -> int:
+        """How many are under way."""
+        return self._open.total()
+
+    async def enrol(self, _: Any, context: Context) -> Enrolled:
+        peer = _address_of(context.peer())
+        if len(self) >= AT_A_TIME or self._open[peer] >= OF_PEER:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrol at the moment: try again")
+        self._open[peer] += 1
+        try:
+            return await self._enrolled(context)
+        finally:
+            self._open -= Counter([peer])
+
+    async def _enrolled(self, context: Context) -> Enrolled:
+        access, loop = self._host.access, asyncio.get_running_loop()
+        names = common_names(context) if self._mutual else None
+        try:
+            said = await self._said(context)
+            access.refresh()
+            if access.problem is not None:
+                raise UserError(access.problem)
+            known = access.roster.enrolee_of(said.code, said.token_sha256)
+            if known is None:  # whoever guesses keeps nobody waiting, and costs no disk
+                raise EnrolmentError(UNKNOWN_CODE)
+            await asyncio.sleep(self._paces[known].pause(loop.time(), PER_SECOND))
+            most_days = self._host.operations.token_days
+            client, expires = await asyncio.to_thread(
+                enrol, access.directory, said.code, said.token_sha256, names, most_days
+            )
+        except UserError as error:
+            self._host.meters.refusals["code"] += 1
+            log("enrolment refused", level=logging.WARNING, peer=context.peer(), reason=str(error))
+            if isinstance(error, EnrolmentError):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the server can enrol nobody now: try again")
+        access.refresh()
+        self._enforce()
+        log("enrolled", level=logging.WARNING, client=client, peer=context.peer())
+        return Enrolled(client=client, expires=0.0 if expires is None else expires.timestamp())
+
+    async def _said(self, context: Context) -> Enrolment:
+        try:
+            async with asyncio.timeout(min(self._host.operations.limits.hello_seconds, SECONDS)):
+                said = await context.read()
+        except (TimeoutError, DecodeError):
+            said = grpc.aio.EOF
+        if said is grpc.aio.EOF:
+            raise EnrolmentError("An enrolment has to say its code at once.")
+        return cast("Enrolment", said)
+
+
+def _address_of(peer: str) -> str:
+    """Whom gRPC's word for a peer stands for: ``ipv4:192.0.2.7:1234``, ``ipv6:%5B2001:db8::7%5D:1234``."""
+    host = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    return peer_of(host)

@@ -1,0 +1,361 @@
+"""The network side of a service: gRPC sessions, who may open one, and how much they may ask. It knows no strategy and
+keeps no state; requests go to the host's thread, and its messages come back."""
+
+import asyncio
+import logging
+import resource
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast, get_args
+
+import grpc
+import grpc.aio
+
+from polytempo.serve.access.roster import Roster, client_name, hash_of, in_quarantine
+from polytempo.serve.access.tls import Context, certificate_end, common_names
+from polytempo.serve.addresses import cannot_listen, check_loopback
+from polytempo.serve.logs import log
+from polytempo.serve.process.supervisor import tell_supervisor
+from polytempo.serve.protocol import messages
+from polytempo.serve.protocol.messages import Message
+from polytempo.serve.protocol.wire import CHANNEL_OPTIONS, SERVICE, WireError, frames
+from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
+from polytempo.serve.server.checks import largest_message
+from polytempo.serve.server.enrolment import Enrolments
+from polytempo.serve.server.host import RESTARTS, Host
+from polytempo.serve.server.incoming import BusyError, Incoming, Memory, Pace
+from polytempo.serve.server.operations import Limits
+from polytempo.serve.server.requests import Request, RequestKind
+
+WAITING_MESSAGES = 256
+"""That a client may leave unread; one that reads no more is disconnected, and sent what it missed when it returns."""
+WAITING_REQUESTS = 2
+"""Requests of one session that may wait for their answer; the next is read when one of them has it."""
+
+SESSIONS = 3
+"""With one token at a time: the one that counts, and some that have not noticed yet that they are over."""
+LINGER = 5.0
+"""Seconds that the last messages of a session that ends may take."""
+LOOK_EVERY = 0.2
+"""Seconds between looks at who may still talk to the server."""
+SPARED_FILES = 256
+"""That connections leave to the journal, the log, the roster and the operators' door."""
+SERVER_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that never speaks
+    ("grpc.max_connection_idle_ms", 60_000),  # one that opens no session
+    ("grpc.max_concurrent_streams", 8),
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few bytes must not become many
+    # What has not been looked at yet holds memory, and gRPC bounds the headers of a call only loosely.
+    ("grpc.server.max_pending_requests", 8),
+    ("grpc.server.max_pending_requests_hard_limit", 16),
+)
+
+
+class GrpcSession:
+    """One client's connection. The host hands messages over from its thread; they go out in order."""
+
+    def __init__(
+        self, client: int, token_hash: str, touched: deque["GrpcSession"], certificate_expires: float | None = None
+    ) -> None:
+        self.client = client
+        self.certificate_expires = certificate_expires
+        self.token_hash = token_hash
+        self.download = ""
+        self.outbox: deque[tuple[Message, int] | None] = deque()
+        self.news = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.ending = False
+        self.expelled: str | None = None
+        """Why it may not go on."""
+        self.room = asyncio.Semaphore(WAITING_REQUESTS)
+        self.waiting: dict[int, float] = {}
+        """Requests without an answer, and when they came."""
+        self.greeted = False
+        self._touched = touched
+
+    def send(self, message: Message, answers: int = 0) -> None:
+        if len(self.outbox) >= WAITING_MESSAGES:
+            self.outbox.clear()
+            self.end()
+            return
+        self.outbox.append((message, answers))
+        self._touched.append(self)
+
+    def end(self) -> None:
+        self.ending = True
+        self.outbox.append(None)
+        self._touched.append(self)
+
+
+class Server:
+    """Sessions for a host. ``make_host`` is given what the host is to call when it has handed messages over; with
+    ``mutual`` a client has to show its own certificate beside its token."""
+
+    def __init__(self, make_host: Callable[[Callable[[], None]], Host], mutual: bool = False) -> None:
+        self._mutual = mutual
+        self._touched: deque[GrpcSession] = deque()
+        self._open: set[GrpcSession] = set()
+        self._sessions: Counter[int] = Counter()
+        self._calls: Counter[str] = Counter()
+        """With each token: its sessions, and those that are over but whose client does not read their end."""
+        self._paces: defaultdict[int, Pace] = defaultdict(Pace)
+        self._memory = Memory()
+        self._loop = asyncio.get_running_loop()
+        self._draining = False
+        self.host = make_host(self._flush)
+        self._access, self._meters = self.host.access, self.host.meters
+        self._meters.mutual = mutual
+        self._meters.incoming_bytes = lambda: self._memory.taken
+        self._enforced: tuple[Roster, float] | None = None
+        self._largest = largest_message(self.host.service.schema)
+        most_connections = ("grpc.max_allowed_incoming_connections", _most_connections())
+        self._server = grpc.aio.server(options=(*SERVER_OPTIONS, most_connections))
+        handlers: dict[str, Any] = {
+            "Session": grpc.stream_stream_rpc_method_handler(self._session, Frame.FromString, Frame.SerializeToString),
+            # As a stream, because gRPC would wait for a single message for ever.
+            "Enrol": grpc.stream_unary_rpc_method_handler(
+                Enrolments(self.host, mutual, self.enforce).enrol, Enrolment.FromString, Enrolled.SerializeToString
+            ),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    def listen(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
+        """The port that is listened on. Without credentials only on loopback."""
+        if credentials is None:
+            check_loopback(address)
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
+        except RuntimeError:
+            raise cannot_listen(address, "--listen") from None
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Until told to stop, or until the host fails. Then what has arrived is answered, clients are told to come
+        again, and the state is kept."""
+        self.host.start()
+        try:
+            await self._server.start()
+            while not stop.is_set() and self.host.error is None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), LOOK_EVERY)
+                self._access.refresh()
+                self.enforce()
+        finally:
+            self._draining = True
+            tell_supervisor("STOPPING=1")
+            log("draining", level=logging.WARNING, sessions=len(self._open))
+            await asyncio.to_thread(self.host.stop)
+            await self._server.stop(grace=1.0)
+        if self.host.error is not None:
+            raise self.host.error
+
+    def enforce(self) -> None:
+        """End the sessions of those who may not talk to the server any more."""
+        roster, now = self._access.roster, time.time()
+        if self._enforced is not None and self._enforced[0] is roster and now < self._enforced[1] + 1.0:
+            return
+        self._enforced = roster, now
+        for session in self._open:
+            reason = roster.objection(session.client, session.token_hash)
+            if reason is not None and session.expelled is None:
+                log("expelled", level=logging.WARNING, client=session.client, reason=reason)
+                session.expelled = reason
+                session.ended.set()
+
+    @property
+    def _limits(self) -> Limits:
+        return self.host.operations.limits
+
+    # Sessions.
+
+    async def _session(self, _: Any, context: Context) -> None:
+        client, token_hash = await self._who(context)
+        await self._admit(client, token_hash, context)
+        self._calls[token_hash] += 1
+        try:
+            expires = certificate_end(context) if self._mutual else None
+            session = GrpcSession(client, token_hash, self._touched, expires)
+            unread = await self._converse(session, context)
+            # By now the session holds nothing. The call ends when its client reads on, or is gone.
+            if session.expelled is not None:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, session.expelled)
+            if unread:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "what was sent was not read in time")
+        finally:
+            self._calls[token_hash] -= 1
+            if not self._calls[token_hash]:
+                del self._calls[token_hash]
+
+    async def _converse(self, session: GrpcSession, context: Context) -> bool:
+        """Until one side ends the session. Is there something left that the client does not read?"""
+        client = session.client
+        self._sessions[client] += 1
+        self._open.add(session)
+        self._meters.sessions = len(self._open)
+        log("connected", level=logging.WARNING, client=client, peer=context.peer())
+        incoming = Incoming(context.read, lambda: self._limits, self._largest, self._memory, client)
+        reading = asyncio.create_task(self._read(session, incoming))
+        writing = asyncio.create_task(self._write(session, context))
+        ending = asyncio.create_task(session.ended.wait())
+        try:
+            await asyncio.wait((reading, writing, ending), return_when=asyncio.FIRST_COMPLETED)
+            if session.expelled is None:
+                # A message that is being written has to go out: gRPC could not end the call behind half a message.
+                session.end()
+                session.news.set()
+                await asyncio.wait((writing,), timeout=LINGER)
+            return not writing.done() or writing.exception() is not None
+        finally:
+            for side in (reading, writing, ending):
+                side.cancel()
+            incoming.close()
+            self._open.discard(session)
+            self._meters.sessions = len(self._open)
+            self._sessions[client] -= 1
+            if not self._sessions[client]:
+                del self._sessions[client]
+            self.host.submit(Request(session, "expelled" if session.expelled else "gone", Head(), bytearray()))
+            log("disconnected", client=client)
+
+    async def _who(self, context: Context) -> tuple[int, str]:
+        """The client that the token names, and the token's hash."""
+        said = dict(context.invocation_metadata() or ()).get("authorization", "")
+        kind, _, token = str(said).partition(" ")
+        self._access.refresh()  # a token that was made a moment ago counts
+        if self._access.blind:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server cannot read who may talk to it")
+        roster = self._access.roster
+        client = roster.client_of(token) if kind == "Bearer" else None
+        if client is None or not self._shows_certificate_of(client, context):
+            reason = "no client has this token, or it has expired"
+            if client is not None:
+                reason = f"the certificate shown is not that of client {client}, whose token this is"
+            await self._turn_away(context, grpc.StatusCode.UNAUTHENTICATED, "token", reason)
+        if client in roster.quarantined:
+            reason = in_quarantine(roster.quarantined[client])
+            await self._turn_away(context, grpc.StatusCode.PERMISSION_DENIED, "quarantined", reason)
+        return cast("int", client), hash_of(token)
+
+    async def _turn_away(self, context: Context, code: grpc.StatusCode, kind: str, reason: str) -> None:
+        """Raises."""
+        self._meters.refusals[kind] += 1
+        log("turned away", level=logging.WARNING, peer=context.peer(), reason=reason)
+        await context.abort(code, reason)
+
+    def _shows_certificate_of(self, client: int, context: Context) -> bool:
+        return not self._mutual or common_names(context) == (client_name(client),)
+
+    async def _admit(self, client: int, token_hash: str, context: Context) -> None:
+        """Turn away, for now, who would be one too many."""
+        problem = None
+        if self._draining:
+            problem = RESTARTS
+        elif self._calls[token_hash] >= SESSIONS:
+            problem = "this client has too many sessions open"
+        elif len(self._open) >= self._limits.sessions:
+            problem = "the server has too many sessions open"
+        elif not self._sessions[client] and len(self._sessions) >= self._limits.clients:
+            problem = "the server has too many clients"
+        if problem is not None:
+            if problem != RESTARTS:
+                self._meters.refusals["session"] += 1
+            code = grpc.StatusCode.UNAVAILABLE if problem == RESTARTS else grpc.StatusCode.RESOURCE_EXHAUSTED
+            await context.abort(code, problem)
+
+    async def _read(self, session: GrpcSession, incoming: Incoming) -> None:
+        while True:
+            charge = None
+            try:
+                whole = await incoming.message()
+                if whole is None:
+                    return
+                head, body, charge = whole
+                kind = _checked_kind(session, head)
+            except (WireError, BusyError) as error:
+                if charge is not None:
+                    charge.release()
+                if isinstance(error, BusyError):
+                    self._has_no_memory(session)
+                else:  # the host refuses it, and ends the session
+                    self.host.submit(Request(session, "wire", Head(), bytearray(), str(error)))
+                await asyncio.Event().wait()  # the writer ends the session when that is out
+                return
+            self._meters.bytes_in += len(body)
+            session.greeted = True
+            session.waiting[head.request] = self._loop.time()
+            try:
+                pause = self._paces[session.client].pause(self._loop.time(), self._limits.requests_per_second)
+                if pause:
+                    await asyncio.sleep(pause)
+                await session.room.acquire()
+            except asyncio.CancelledError:
+                charge.release()
+                raise
+            self.host.submit(Request(session, kind, head, body, release=charge.release))
+
+    def _has_no_memory(self, session: GrpcSession) -> None:
+        self._meters.refusals["memory"] += 1
+        most, held = self._memory.largest() or (None, 0)
+        log(
+            "no memory",
+            level=logging.WARNING,
+            client=session.client,
+            taken=self._memory.taken,
+            most_held_by=most,
+            bytes=held,
+        )
+        session.send(messages.refusal("the server has no memory left for this at the moment", again=True))
+        session.end()
+        self._wake()
+
+    async def _write(self, session: GrpcSession, context: Context) -> None:
+        while True:
+            await session.news.wait()
+            session.news.clear()
+            while session.outbox:
+                item = session.outbox.popleft()
+                if item is None:
+                    return
+                (head, body), answers = item
+                head.answers = answers
+                for frame in frames(head, body):
+                    async with asyncio.timeout(self._limits.unread_seconds):
+                        await context.write(frame)
+                self._meters.bytes_out += head.size
+                if answers:
+                    self._meters.answered(self._loop.time() - session.waiting.pop(answers))
+                    session.room.release()
+
+    def _flush(self) -> None:
+        if self._touched:
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        while self._touched:
+            session = self._touched.popleft()
+            session.news.set()
+            if session.ending:
+                session.ended.set()
+
+
+def _checked_kind(session: GrpcSession, head: Head) -> RequestKind:
+    """What the client wants."""
+    kind = head.WhichOneof("kind")
+    if kind not in get_args(RequestKind):
+        raise WireError(f"a client sent a message of kind {kind}")
+    if kind != "hello" and not session.greeted:
+        raise WireError(f"a session has to begin with hello, and this one did with {kind}")
+    if not head.request or head.request in session.waiting:
+        raise WireError(f"a client sent a {kind} without a number of its own")
+    return cast("RequestKind", kind)
+
+
+def _most_connections() -> int:
+    """Who opens connections and says nothing must not use up the files that the service needs itself."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 - 1 if files == resource.RLIM_INFINITY else max(files - SPARED_FILES, files // 2)

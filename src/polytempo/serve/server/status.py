@@ -1,0 +1,172 @@
+"""How a service is doing, as a file beside its journal: whoever may read the directory may look."""
+
+import json
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from polytempo.core.branch import branches
+from polytempo.core.errors import UserError
+from polytempo.core.status import Status
+from polytempo.serve.access.access import Access
+from polytempo.serve.access.roster import Roster
+from polytempo.serve.journal.journal import Journal
+from polytempo.serve.journal.opening import STATUS
+from polytempo.serve.logs import log
+from polytempo.serve.server.meters import Meters
+from polytempo.serve.server.requests import Session
+from polytempo.serve.state.service import Member, Service
+from polytempo.strategies.base.strategy import Strategy
+
+WRITTEN_EVERY = 1.0
+"""Seconds."""
+RATE_OVER = 10.0
+"""Seconds that updates per second are counted over."""
+SHOWN = 200
+"""Splits, and regroupings, at most."""
+NOBODY = Member()
+
+
+class StatusFile:
+    """Writes the status, at most once a second."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / STATUS
+        self._counts: deque[tuple[float, int]] = deque()
+        self._next = 0.0
+        self.said: dict[str, Any] = {}
+        """What was written last."""
+
+    def write(
+        self,
+        service: Service,
+        now: float,
+        sessions: Mapping[int, Session],
+        journal: Journal,
+        meters: Meters,
+        access: Access,
+        refusals: Mapping[int, int],
+        stopping: bool = False,
+    ) -> None:
+        seconds = time.monotonic()
+        if seconds < self._next and not stopping:
+            return
+        self._next = seconds + WRITTEN_EVERY
+        try:
+            said = {
+                "written": time.time(),
+                "stopped": stopping,
+                "process": os.getpid(),
+                "strategy": journal.about["settings"]["strategy"],
+                "uptime": now,
+                "updates": service.updates,
+                "held_back": service.strategy.held_back,
+                "updates_per_second": self._rate(seconds, service.updates),
+                "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
+                "clients": _clients(service, now, sessions, access.roster, refusals),
+                "access_problem": access.problem,
+                **_clusters(service.strategy),
+                "timers": len(service.timers),
+                **meters.said(),
+                "journal": {
+                    "events": journal.last,
+                    "bytes": journal.unsaved_bytes,
+                    "snapshot_bytes": journal.snapshot_bytes,
+                },
+            }
+            self.said = said
+            temporary = self._path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(said))
+            temporary.replace(self._path)
+        except Exception as error:  # a full disk stops the journal, with an error; the status alone stops nothing
+            log("status failed", level=logging.WARNING, reason=repr(error))
+
+    def _rate(self, now: float, updates: int) -> float:
+        self._counts.append((now, updates))
+        while len(self._counts) > 2 and self._counts[1][0] <= now - RATE_OVER:
+            self._counts.popleft()
+        began, before = self._counts[0]
+        return (updates - before) / (now - began) if now > began else 0.0
+
+
+def read_status(directory: Path) -> dict[str, Any]:
+    """The last status, with ``running``: is the server alive?"""
+    try:
+        said: dict[str, Any] = json.loads((directory / STATUS).read_text())
+    except (OSError, ValueError):
+        raise UserError(f"{directory} holds no status. Expected the journal of a service (polytempo serve).") from None
+    fresh = time.time() - said["written"] < 10 * WRITTEN_EVERY
+    return said | {"running": fresh and not said["stopped"] and _alive(said["process"])}
+
+
+def _clients(
+    service: Service, now: float, sessions: Mapping[int, Session], roster: Roster, refusals: Mapping[int, int]
+) -> list[dict[str, Any]]:
+    """Those who have taken part, those who may, and those in quarantine."""
+    due = {client: flight.order.due.row() for client, flight in service.flights.items() if flight.order.due}
+    return [
+        {
+            "client": client,
+            "doing": Status(member.status).name.lower(),
+            "connected": client in sessions,
+            "certificate_expires": sessions[client].certificate_expires if client in sessions else None,
+            "task": service.open_task(client),
+            "updates": member.updates,
+            "version": member.version,
+            "staleness": member.staleness,
+            "last_update": member.updated_at,
+            "accuracy": member.accuracy,
+            "loss": member.loss,
+            "idle_share": member.idle_share(now),
+            "refused": refusals.get(client, 0),
+            "cluster": service.strategy.cluster_of(client) if client in service.members else None,
+            **_access_row(roster, client),
+            **mixture_row(service.strategy, client),
+            **due.get(client, {}),
+        }
+        for client in sorted({*service.members, *roster.clients, *roster.quarantined})
+        for member in [service.members.get(client, NOBODY)]
+    ]
+
+
+def _access_row(roster: Roster, client: int) -> dict[str, Any]:
+    entry, quarantine = roster.clients.get(client), roster.quarantined.get(client)
+    return {
+        "token": entry is not None,
+        "expires": None if entry is None or entry.expires is None else entry.expires.timestamp(),
+        "quarantined": None if quarantine is None else quarantine.reason,
+    }
+
+
+def _clusters(strategy: Strategy) -> dict[str, list[dict[str, Any]]]:
+    """How the clusters came about, most of it: a service that lives for months regroups often."""
+    return {
+        "splits": [
+            {"at": split.time, "cluster": split.cluster, "parts": split.parts, "clients": list(map(len, split.members))}
+            for split in strategy.splits()[-SHOWN:]
+        ],
+        "regroupings": [
+            {"at": it.time, "kind": it.kind, "source": it.source, "target": it.target, "clients": len(it.clients)}
+            for it in strategy.regroupings()[-SHOWN:]
+        ],
+    }
+
+
+def mixture_row(strategy: Strategy, client: int) -> dict[str, list[float]]:
+    """The shares of the clusters in the client's data; nothing where there is no estimate."""
+    shares = strategy.mixture(client)
+    return {} if shares is None else {"mixture": [round(share, 3) for share in shares.tolist()]}
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,285 @@
+"""The service driver: what ``sim`` is to a virtual clock, this is to real time. It is a pure function of its events, so
+that a journal of events is all that has to be kept safe; it does no I/O and reads no clock."""
+
+import heapq
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from polytempo.core.branch import branches
+from polytempo.core.events import Update
+from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
+from polytempo.core.state import digest, pack, stateful
+from polytempo.core.status import Status
+from polytempo.serve.state.events import Event, Handed
+from polytempo.strategies.base.contract import check_order, check_upload
+from polytempo.strategies.base.strategy import Strategy
+
+FEWEST_SENDS, MOST_SENDS, SENDS_BYTES = 16, 256, 64 << 20
+"""How many refreshes of a task are remembered: as many as fit so many bytes, within these bounds. Who has started from
+an older one, and answers after all these, begins anew: a client that never answers must not keep every model that it
+was sent."""
+
+
+@stateful
+@dataclass
+class Flight:
+    """One client's task between dispatch and arrival, with the last refreshes it was sent."""
+
+    number: int
+    order: Train
+    count: int
+    """Tasks that the client was given before."""
+    dispatched: float
+    sends: list[tuple[int, Send]] = field(default_factory=list)
+    reported: int = 0
+    """Number of the Report order, if there was one."""
+    forgotten: int = 0
+    """Number of the last refresh that is not remembered any more."""
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that was sent."""
+        order, offered = self.order, self.order.candidates
+        optional = (order.objective.anchor, order.objective.linear, order.mask)
+        return [
+            order.weights,
+            *(tensor for tensor in optional if tensor is not None),
+            *(() if offered is None else offered.models),
+            *(send.weights for _, send in self.sends),
+        ]
+
+    def base(self, number: int, chosen: int | None) -> tuple[Tensor, int] | None:
+        """Weights and version of the model that the client was sent under this number; None if it was not."""
+        if number == self.number:
+            offered = self.order.candidates
+            if offered is not None and offered.use == "best":
+                return None if chosen is None else (offered.models[chosen], offered.versions[chosen])
+            return self.order.weights, self.order.version
+        return next(((send.weights, send.version) for sent, send in self.sends if sent == number), None)
+
+    def refresh(self, number: int, send: Send) -> None:
+        """Remember a refresh, and forget the oldest if there are too many."""
+        self.sends.append((number, send))
+        kept = min(max(SENDS_BYTES // max(send.weights.nbytes, 1), FEWEST_SENDS), MOST_SENDS)
+        if len(self.sends) > kept:
+            self.forgotten, _ = self.sends.pop(0)
+
+
+@stateful
+@dataclass
+class Member:
+    """What the service knows of a client."""
+
+    status: int = int(Status.AWAY)
+    tasks: int = 0
+    """Train orders so far."""
+    updates: int = 0
+    answered: int = 0
+    """Number of the last task whose update was applied."""
+    version: int | None = None
+    """What its last update came from, ..."""
+    staleness: int | None = None
+    """... how stale that was, ..."""
+    updated_at: float | None = None
+    """... when it came, ..."""
+    due: Due | None = None
+    """... and when it was awaited, by a strategy that plans arrivals."""
+    accuracy: float | None = None
+    """That it last reported, ..."""
+    loss: float | None = None
+    """... with the loss."""
+    joined_at: float = 0.0
+    status_since: float = 0.0
+    idle_seconds: float = 0.0
+    """Ready and without work, until it last changed its status."""
+
+    def idle_share(self, now: float) -> float:
+        """The share of the time since it first joined in which it was ready and had nothing to do."""
+        waiting = now - self.status_since if self.status == Status.READY else 0.0
+        return (self.idle_seconds + waiting) / (now - self.joined_at) if now > self.joined_at else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """An order on its way to a client."""
+
+    number: int
+    order: Train | Send | Report
+    count: int
+    """Of a Train order: tasks that the client was given before."""
+    task: int
+    """Of a Send or Report: the task it belongs to; 0 if the client is not in training."""
+
+
+class Service:
+    """One strategy, begun, and its clients. ``apply`` events in order; equal sequences end in equal digests."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.strategy = strategy
+        self.schema = strategy.setting.schema
+        self.now = 0.0
+        self.number = 0
+        """Of the last order."""
+        self.updates = 0
+        self.members: dict[int, Member] = {}
+        self.flights: dict[int, Flight] = {}
+        self.timers: list[tuple[float, int, str]] = []
+
+    # Events.
+
+    def apply(self, event: Event) -> list[Dispatched]:
+        """Tell the strategy, and do what it orders."""
+        self.now = event.at
+        client = event.client
+        if event.kind == "joined":
+            self._become(client, Status.PAUSED)
+            return self._obey(self.strategy.joined(client, self.now))
+        if event.kind == "ready":
+            return self._ready(client)
+        if event.kind == "updated":
+            assert event.handed is not None
+            return self._updated(client, event.handed)
+        if event.kind == "pulled":
+            return self._obey(self.strategy.pulled(client, self.now))
+        if event.kind == "fired":
+            _, _, key = heapq.heappop(self.timers)
+            return self._obey(self.strategy.fired(key, self.now))
+        if event.kind == "left":
+            self._become(client, Status.AWAY)
+            self.flights.pop(client, None)
+            return self._obey(self.strategy.left(client, self.now))
+        self.number = event.number
+        return []
+
+    def _ready(self, client: int) -> list[Dispatched]:
+        self._become(client, Status.READY)
+        return self._obey(self.strategy.ready(client, self.now))
+
+    def _updated(self, client: int, handed: Handed) -> list[Dispatched]:
+        update = self.update_of(client, handed)
+        member = self.members[client]
+        member.version, member.staleness = update.version, self.strategy.tau(update)
+        member.updates, member.answered, member.updated_at = member.updates + 1, handed.task, self.now
+        member.due = self.flights[client].order.due
+        if handed.accuracy is not None:
+            member.accuracy, member.loss = handed.accuracy, handed.loss
+        self.updates += 1
+        del self.flights[client]
+        self._become(client, Status.PAUSED)
+        orders = self._obey(self.strategy.receive(update, self.now))
+        return orders + self._ready(client) if handed.ready else orders
+
+    def update_of(self, client: int, handed: Handed) -> Update:
+        """The update as strategies know it, with the model that it really came from."""
+        flight = self.flights[client]
+        base = flight.base(handed.base, handed.chosen)
+        assert base is not None
+        start, version = base
+        return Update(
+            client, version, start, handed.weights, handed.samples, handed.steps, handed.chosen, handed.answers
+        )
+
+    def _become(self, client: int, status: Status) -> None:
+        member = self.members.setdefault(client, Member(joined_at=self.now))
+        if member.status == Status.READY:
+            member.idle_seconds += self.now - member.status_since
+        member.status, member.status_since = int(status), self.now
+
+    # Orders.
+
+    def _obey(self, orders: Orders) -> list[Dispatched]:
+        sent = [self._dispatch(order) for order in orders or ()]
+        return [order for order in sent if order is not None]
+
+    def _dispatch(self, order: Order) -> Dispatched | None:
+        check_order(order, None if isinstance(order, SetTimer) else self._status(order.client))
+        self.number += 1
+        if isinstance(order, SetTimer):
+            heapq.heappush(self.timers, (max(order.at, self.now), self.number, order.key))
+            return None
+        flight = self.flights.get(order.client)
+        if isinstance(order, Train):
+            check_upload(order, self.schema.trained(order.mask, order.trainable))
+            member = self.members[order.client]
+            self.flights[order.client] = Flight(self.number, order, member.tasks, self.now)
+            self._become(order.client, Status.TRAINING)
+            member.tasks += 1
+            return Dispatched(self.number, order, member.tasks - 1, 0)
+        if flight is not None:
+            if isinstance(order, Send):
+                flight.refresh(self.number, order)
+            else:
+                flight.reported = self.number
+        return Dispatched(self.number, order, 0, 0 if flight is None else flight.number)
+
+    def _status(self, client: int) -> Status | None:
+        return Status(self.members[client].status) if client in self.members else None
+
+    # Questions.
+
+    def is_member(self, client: int) -> bool:
+        return client in self.members and self.members[client].status != Status.AWAY
+
+    def open_task(self, client: int) -> int:
+        """Number of the client's open task; 0 if it has none."""
+        return self.flights[client].number if client in self.flights else 0
+
+    def task_again(self, client: int) -> list[Dispatched]:
+        """A client's open task, and what was sent after it."""
+        flight = self.flights[client]
+        return [Dispatched(flight.number, flight.order, flight.count, 0), *self.missed(client, flight.number)]
+
+    def missed(self, client: int, heeded: int) -> list[Dispatched]:
+        """What belongs to a client's open task and came after the last order that it heeded. Of several refreshes the
+        last one is enough: without steps in between they come to the same."""
+        flight = self.flights[client]
+        orders: list[Dispatched] = []
+        missed = [(number, send) for number, send in flight.sends if number > heeded]
+        if missed:
+            number, last = missed[-1]
+            rebase = all(send.rebase for _, send in missed)
+            orders.append(Dispatched(number, replace(last, rebase=rebase), 0, flight.number))
+        if flight.reported > heeded:
+            orders.append(Dispatched(flight.reported, Report(client), 0, flight.number))
+        return orders
+
+    def version_of(self, weights: Tensor) -> int:
+        """The version of the branch that has these weights now; -1 if none has."""
+        found = (branch.version for _, branch in branches(self.strategy.save_state()) if branch.weights is weights)
+        return next(found, -1)
+
+    def sharing(self, client: int) -> int:
+        """How many of the clients that are there share this client's model, itself among them."""
+        branch = self.strategy.cluster_of(client)
+        return sum(self.strategy.cluster_of(other) == branch for other in self.members if self.is_member(other))
+
+    def first_model(self) -> Tensor:
+        """What a client that nobody has met would be served now."""
+        return self.strategy.model_for(max(self.members, default=-1) + 1)
+
+    def next_timer(self) -> float | None:
+        return self.timers[0][0] if self.timers else None
+
+    def digest(self) -> str:
+        """Equal digests mean bit-identical state."""
+        return digest(self.save_state())
+
+    # State.
+
+    _state = ("now", "number", "updates", "members", "flights", "timers")
+
+    def save_state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._state} | {"strategy": self.strategy.save_state()}
+
+    def frozen(self) -> tuple[str, list[Tensor]]:
+        """The state, packed, as it is now whatever happens next. Models that were sent never change and are not
+        copied; a strategy's own tensors may."""
+        text, tensors = pack(self.save_state())
+        sent = {id(tensor) for flight in self.flights.values() for tensor in flight.tensors()}
+        return text, [tensor if id(tensor) in sent else tensor.clone() for tensor in tensors]
+
+    def load_state(self, saved: dict[str, Any]) -> None:
+        for name in self._state:
+            setattr(self, name, saved[name])
+        self.strategy.load_state(saved["strategy"])

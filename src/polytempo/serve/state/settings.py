@@ -1,0 +1,94 @@
+"""What decides a service, as validated data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from polytempo.core.errors import UserError
+from polytempo.core.registry import unknown
+from polytempo.core.validation import refusal
+from polytempo.core.vectors import Schema
+from polytempo.learn.flat import initial_vector, read_vector
+from polytempo.learn.models import Inputs, first_model
+from polytempo.strategies.base.settings import Method
+from polytempo.world.data import load_dataset
+
+
+class ServiceSettings(Method):
+    """A method as a service. The first model is that of ``model`` for data like ``data``, or what ``init`` holds."""
+
+    model: str = Field("mlp", description="name of a model, or the import path of your own")
+    data: str = Field("digits", description="data like the clients': decides the model's inputs and classes")
+    data_dir: Path | None = Field(None, description="where data sets lie")
+    init: Path | None = Field(None, description="first model: named tensors (.safetensors), or a flat float32 .npy")
+    proxies: Path | None = Field(
+        None, description="samples of the server's own for each cluster: an .npz with x, y, cluster"
+    )
+    warm_up: int | None = Field(
+        None, ge=0, description="epochs on all proxy sets that the first model is trained (default 5 if there are any)"
+    )
+
+    def lasting(self) -> dict[str, Any]:
+        """Those that cannot change while the service lives, as plain JSON data."""
+        changeable = {"data_dir", "init", "proxies"}
+        said: dict[str, Any] = json.loads(self.model_dump_json(exclude=changeable))
+        return said
+
+    def inputs(self) -> Inputs:
+        """What the model is built for."""
+        dataset = load_dataset(self.data, self.data_dir)
+        return Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
+
+    def first_model(self) -> tuple[Schema, Tensor]:
+        """Names and shapes, and the weights, before they are warmed."""
+        named = self.init is not None and self.init.suffix == ".safetensors"
+        if self.init is not None and named and self.proxies is None:
+            return _read_tensors(self.init)
+        module = first_model(self.model, self.inputs(), self.seed)
+        schema = Schema.of(module)
+        if self.init is None:
+            return schema, initial_vector(module)
+        # Only a model that can compute is of use with proxy sets.
+        return schema, self._named_weights(self.init, schema) if named else read_vector(self.init, schema.size)
+
+    def _named_weights(self, path: Path, schema: Schema) -> Tensor:
+        """The tensors of a file in the order of the model's."""
+        found, weights = _read_tensors(path)
+        if dict(zip(found.names, found.shapes, strict=True)) != dict(zip(schema.names, schema.shapes, strict=True)):
+            raise UserError(
+                f"The tensors of {path} are not those of the model {self.model} for data like {self.data}. With "
+                "--proxies the server computes with the model: give --model and --data that fit the file."
+            )
+        return schema.flatten(found.views(weights))
+
+
+def make_settings(**given: Any) -> ServiceSettings:
+    """Settings from keyword arguments; a wrong name or value is an error in plain words."""
+    for name in given:
+        if name not in ServiceSettings.model_fields:
+            raise UserError(unknown("setting", name, ServiceSettings.model_fields))
+    try:
+        return ServiceSettings(**given)
+    except ValidationError as error:
+        raise refusal(error, "Service") from None
+
+
+def _read_tensors(path: Path) -> tuple[Schema, Tensor]:
+    try:
+        tensors = {name: tensor for name, tensor in load_file(path).items() if tensor.is_floating_point()}
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"Initial model {path} cannot be read as safetensors: {error}.") from None
+    if not tensors:
+        raise UserError(f"Initial model {path} holds no float tensors.")
+    # A file does not say which of its tensors are buffers; all count as parameters.
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors.values())
+    schema = Schema(tuple(tensors), shapes, sum(tensor.numel() for tensor in tensors.values()))
+    vector = schema.flatten(tensors)
+    if not vector.isfinite().all():
+        raise UserError(f"Initial model {path} holds NaN or Inf.")
+    return schema, vector

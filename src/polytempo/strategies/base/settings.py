@@ -1,0 +1,96 @@
+"""A method with everything that is set about it, as validated data: the strategy, its parameters, who takes part, and
+how clients train. What drives it (simulator or service) adds settings of its own."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
+
+from polytempo.core.errors import UserError
+from polytempo.core.orders import Work
+from polytempo.core.schedules import parse_rate
+from polytempo.core.vectors import Schema
+from polytempo.strategies.base.contract import check_packable
+from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
+from polytempo.strategies.parts.participation import parse_quota
+from polytempo.strategies.parts.robust import Mix, parse_robust
+
+
+class Method(BaseModel):
+    """One strategy and its settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    strategy: str = Field(description="name of the method, or the import path of your own")
+    parameters: dict[str, Any] = Field({}, description="the strategy's own parameters")
+    participation: str = Field("all", description="all, k:NUMBER at once, or share:FRACTION per round")
+    clip: float | None = Field(
+        None, gt=0, description="scale updates down to so many times the median norm of recent ones (default: never)"
+    )
+    robust: str = Field(
+        "none", description="what moves a model: none, the update itself; median:K or trimmed:K:SHARE of recent ones"
+    )
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimiser")
+    lr: float | str = Field(
+        0.05, description="local learning rate, or step:START:FACTOR:ROUNDS, cosine:START:END:ROUNDS"
+    )
+    momentum: float = Field(0.0, ge=0, lt=1, description="of local SGD")
+    weight_decay: float = Field(0.0, ge=0, description="of the local optimiser")
+    batch_size: int = Field(10, ge=1, description="samples per local step")
+    epochs: int | None = Field(None, ge=1, description="local epochs per update (default 1)")
+    steps: int | None = Field(None, ge=1, description="local steps per update, instead of epochs")
+    seed: int = Field(0, ge=0, description="of everything random")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Method":
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("epochs and steps exclude each other: give one")
+        if self.optimizer == "adam" and self.momentum:
+            raise ValueError("momentum belongs to sgd; adam has its own")
+        parse_rate(self.lr)
+        return self
+
+    def work(self) -> Work:
+        epochs = None if self.steps is not None else self.epochs or 1
+        return Work(
+            self.steps, epochs, self.batch_size, self.optimizer, parse_rate(self.lr), self.momentum, self.weight_decay
+        )
+
+    def check(self) -> None:
+        """Refuse an unknown strategy, parameter, participation or robust mix before anything costly begins."""
+        self._mix_for(make_strategy(self.strategy, self.parameters))
+        parse_quota(self.participation)
+
+    def begin(
+        self,
+        initial: Tensor,
+        schema: Schema,
+        planned_updates: int | None = None,
+        objects: Mapping[str, Any] | None = None,
+    ) -> Strategy:
+        """The strategy before its first event."""
+        strategy = make_strategy(self.strategy, self.parameters)
+        setting = Setting(
+            initial,
+            schema,
+            self.work(),
+            parse_quota(self.participation),
+            self.seed,
+            planned_updates,
+            objects or {},
+            clip=self.clip,
+            mix=self._mix_for(strategy),
+        )
+        strategy.begin(setting)
+        check_packable(strategy)
+        return strategy
+
+    def _mix_for(self, strategy: Strategy) -> Mix | None:
+        mix = parse_robust(self.robust)
+        if mix is not None and strategy.unmixable:
+            raise UserError(
+                f"robust is {self.robust!r}, and in {self.strategy} {strategy.unmixable}. Leave robust out; clip works "
+                "with every method."
+            )
+        return mix

@@ -1,0 +1,306 @@
+"""EchoPFL: asynchronous personalized federated learning on mobile devices with on-demand staleness control (Li et al.,
+IMWUT 2024).
+
+Settled here, where the paper is silent or of two minds: a client is assigned anew with every update; it stays where it
+is on a tie (an expanded cluster begins as a copy of the one it came from); clusters are expanded every four updates per
+client, and merged half a period later; a cluster that nobody is in ends. A broadcast goes to the members in training:
+who is not gets the newest model with its next order anyway. The default policy of broadcasts is the cheapest that lost
+no accuracy where 30 % of the clients are slow by 5; the paper's two (its Eq. 4 and its predictor) are others. Which one
+pays is a matter of the devices: see docs/methods/broadcasts.md."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from polytempo.core.branch import Branch
+from polytempo.core.events import Update
+from polytempo.core.orders import Candidates, Order, Orders, Send, Train
+from polytempo.core.rows import l1
+from polytempo.strategies.base.strategy import strategy
+from polytempo.strategies.parts.clusters import Clustered
+from polytempo.strategies.parts.cosines import cosine, norm
+from polytempo.strategies.parts.echo import Echo, Policy
+from polytempo.strategies.parts.echo_predictor import pretrained
+from polytempo.strategies.parts.refinement import along_direction, mean_feedback, nearest_pair, worst_fifth
+from polytempo.strategies.parts.soft_labels import as_soft_label, divergence, mean_soft_label
+
+UPDATES_PER_CLIENT = 4
+"""Between two expansions."""
+FIT, SOFT_LABELS = "fit", "soft-labels"
+WORST = 1e9
+"""No honest feedback is higher: a label of which a client has one sample in a billion."""
+
+
+@strategy("echopfl")
+class EchoPFL(Clustered):
+    """Nobody is dropped or decayed for being slow. The first C updates found clusters; every later one joins the
+    cluster with the nearest model, ``argmin_c ||u_i - v_c||_1`` (Eq. 1), and is mixed into it,
+    ``v_c <- lerp(v_c, u_i, 1 / (members + 1))``. Then the fresh model is broadcast to the members in training, if that
+    pays. From time to time the clients that a cluster fits worst are expanded into a new one, and the most alike
+    clusters merged."""
+
+    first_clusters: int = Field(2, ge=1, description="C, how many of the first updates found a cluster")
+    assignment: Literal["l1", "cosine", "kl", "loss"] = Field(
+        "l1",
+        description="by what a client is assigned: l1 distance of models, cosine of their ways from the initial one, "
+        "kl of soft labels, or loss: the lowest on its data, for which it gets all models",
+    )
+    mixing: float | None = Field(
+        None, gt=0, le=1, description="share of an update in its cluster's model; unset: 1/(members + 1)"
+    )
+    refine_every: int | None = Field(
+        None, ge=0, description="updates between two expansions; unset: four per client; 0: clusters stay as they are"
+    )
+    merge_above: float = Field(2.0, ge=1, description="h_m, merge while there are more than this many times C")
+    merging: Literal["direction", "average"] = Field(
+        "direction", description="of two models: direction, as far as training leads from one to the other, or average"
+    )
+    last_layer: bool = Field(True, description="an expanded cluster trains its last layer only until the next merging")
+    broadcast: Policy = Field(
+        "accumulated", description="when a fresh model is broadcast: accumulated, eq4, rnn, always or never"
+    )
+    rho: float = Field(
+        5.0, gt=0, description="accumulated change that is broadcast, as a multiple of the mean of the last ten"
+    )
+    refresh: Literal["continue", "rebase"] = Field(
+        "continue",
+        description="what a client in training makes of a broadcast: continue from it, or rebase, its progress added",
+    )
+
+    together = False
+
+    def setup(self) -> None:
+        self.founded = 0
+        """How many of the first updates have founded a cluster."""
+        self.echoes: dict[int, Echo] = {}
+        self.latest: dict[int, Tensor] = {}
+        """Cluster -> the last update that was mixed into it."""
+        self.feedback: dict[int, float] = {}
+        """Client -> how badly the model of the cluster it is in fits it."""
+        self.soft_labels: dict[int, np.ndarray] = {}
+        self.fine_tuned: dict[int, None] = {}
+        """Expanded clusters, of which only the last layer is trained."""
+        self.training: dict[int, tuple[int, ...]] = {}
+        """Clients in training -> the clusters that were offered to each, its own first."""
+        self.since_expansion = 0
+        self.merging_is_due = False
+        self.first_predictor = pretrained() if self.broadcast == "rnn" else None
+        """Made now, and not while the first client waits."""
+
+    def resolved(self) -> dict[str, Any]:
+        return {"refine_every": self._period()}
+
+    # What clients are told.
+
+    def order_for(self, client: int, now: float) -> Train:
+        own = self.clusters.of(client)
+        others = [cluster for cluster in self.clusters.branches if cluster != own] if self.assignment == "loss" else []
+        self.training[client] = (own, *others)
+        offered = [self.clusters.branches[cluster] for cluster in self.training[client]]
+        return self.train(
+            client,
+            offered[0],
+            candidates=Candidates(tuple(b.weights for b in offered), tuple(b.version for b in offered))
+            if others
+            else None,
+            questions=self._questions(),
+            trainable=(self.setting.schema.last_layer,) if own in self.fine_tuned else (),
+        )
+
+    def _questions(self) -> tuple[str, ...]:
+        about_clusters = (FIT,) if self._period() else ()
+        return (*about_clusters, SOFT_LABELS) if self.assignment == "kl" else about_clusters
+
+    def pulled(self, client: int, now: float) -> list[Send]:
+        return [self._send(client, self.clusters.branch_of(client))]
+
+    def _send(self, client: int, branch: Branch) -> Send:
+        return Send(client, branch.weights, branch.version, rebase=self.refresh == "rebase")
+
+    # What clients hand in.
+
+    def updated(self, update: Update, now: float) -> Iterator[Order]:
+        offered = self.training.pop(update.client, ())
+        if self._founds(update):
+            self._hear_soft_label(update)
+            self._found(update)
+        else:
+            self._place(update, offered)
+            yield from self._mix(update)
+        yield from self._refine(now)
+
+    def heard(self, update: Update, now: float) -> None:
+        offered = self.training.pop(update.client, ())
+        if not self._founds(update):
+            self._place(update, offered)
+
+    def _place(self, update: Update, offered: tuple[int, ...]) -> None:
+        """Assign the client, and hear what it says of its cluster."""
+        self._hear_soft_label(update)
+        before = self.clusters.home.get(update.client)
+        self.clusters.assign(update.client, self._nearest(update, offered))
+        self._hear_feedback(update, offered, before)
+
+    def branch_of(self, update: Update) -> int:
+        if self._founds(update):
+            return self.clusters.next_number if self.founded else next(iter(self.clusters.branches))
+        return self._nearest(update, self.training.get(update.client, ()))
+
+    def left(self, client: int, now: float) -> Orders:
+        self.training.pop(client, None)
+        return super().left(client, now)
+
+    def _soft_label(self, update: Update) -> np.ndarray | None:
+        """What the client says with this update, or said last."""
+        fit = update.answers.get(FIT)
+        said = fit.get("soft_labels") if isinstance(fit, dict) else None
+        label = as_soft_label(update.answers.get(SOFT_LABELS, said))
+        return self.soft_labels.get(update.client) if label is None else label
+
+    def _hear_soft_label(self, update: Update) -> None:
+        label = self._soft_label(update)
+        if label is not None:
+            self.soft_labels[update.client] = label
+
+    def _hear_feedback(self, update: Update, offered: tuple[int, ...], before: int | None) -> None:
+        """Keep what the client says of the model it got, unless it has just moved to a cluster that has another. Whom
+        an expansion or a merge has moved meanwhile is heard: the slow would hardly ever be otherwise."""
+        home = self.clusters.home[update.client]
+        chosen = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
+        fit = update.answers.get(FIT)
+        feedback = fit.get("feedback") if isinstance(fit, dict) else None
+        if home in (before, chosen) and isinstance(feedback, int | float) and 0 <= feedback <= WORST:
+            self.feedback[update.client] = float(feedback)
+        else:
+            self.feedback.pop(update.client, None)
+
+    def _founds(self, update: Update) -> bool:
+        return update.client not in self.clusters.home and self.founded < self.first_clusters
+
+    def _found(self, update: Update) -> None:
+        """One of the first updates: it is the model of a new cluster, and nobody else's are mixed with it."""
+        first = update.own_weights
+        if self.founded == 0:
+            cluster = next(iter(self.clusters.branches))  # that of the initial model
+            self.clusters.branches[cluster].replace(first)
+            self.clusters.assign(update.client, cluster)
+        else:
+            cluster = self.clusters.found(Branch(first, 1), [update.client])
+        self.founded += 1
+        self.latest[cluster] = first
+        self.echoes[cluster] = Echo(first, self.first_predictor and self.first_predictor.copy())
+
+    def _nearest(self, update: Update, offered: tuple[int, ...]) -> int:
+        """The cluster that the client belongs to: on a tie, the one it is in."""
+        own = self.clusters.of(update.client)
+        if self.assignment == "loss" and update.chosen is not None:
+            chosen, at_home = offered[update.chosen], update.client in self.clusters.home
+            return own if (at_home and update.chosen == 0) or chosen not in self.clusters.branches else chosen
+        distances = {cluster: self._distance(update, cluster) for cluster in self.clusters.branches}
+        nearest = min(distances, key=lambda cluster: distances[cluster])
+        return nearest if distances[nearest] < distances[own] else own
+
+    def _distance(self, update: Update, cluster: int) -> float:
+        model = self.clusters.branches[cluster].weights
+        if self.assignment == "kl":
+            return divergence(self._soft_label(update), self._soft_label_of(cluster, update.client))
+        if self.assignment == "cosine":
+            own, theirs = update.own_weights - self.setting.initial, model - self.setting.initial
+            return -cosine(own, theirs, norm(own) * norm(theirs))
+        return l1(update.own_weights, model)
+
+    def _soft_label_of(self, cluster: int, but: int | None = None) -> np.ndarray | None:
+        """The mean over its members; but for one, unless it is alone."""
+        members = self.clusters.members[cluster]
+        known = {client: self.soft_labels[client] for client in members if client in self.soft_labels}
+        return mean_soft_label({client: label for client, label in known.items() if client != but} or known)
+
+    def _mix(self, update: Update) -> Iterator[Order]:
+        """``v_c <- lerp(v_c, u_i, share)``, and a broadcast if it pays."""
+        cluster = self.clusters.home[update.client]
+        branch, echo = self.clusters.branches[cluster], self.echoes[cluster]
+        before = branch.weights
+        branch.mix(update.weights, self.mixing or 1 / (len(self.clusters.members[cluster]) + 1))
+        self.latest[cluster] = update.weights
+        echo.record(branch.weights, l1(branch.weights, before))
+        if echo.pays(self.broadcast, self.rho):
+            yield from self._broadcast(cluster)
+
+    def _broadcast(self, cluster: int) -> Iterator[Order]:
+        branch = self.clusters.branches[cluster]
+        self.echoes[cluster].sent(branch.weights)
+        for client in self.clusters.members[cluster]:
+            if len(self.training.get(client, ())) == 1:  # who was offered several may train another cluster's
+                yield self._send(client, branch)
+
+    # Refinement.
+
+    def _period(self) -> int:
+        return UPDATES_PER_CLIENT * len(self.participation.members) if self.refine_every is None else self.refine_every
+
+    def _refine(self, now: float) -> Iterator[Order]:
+        """Expand clusters after every period, and merge them in the middle of the next."""
+        period = self._period()
+        if not period:
+            return
+        self.since_expansion += 1
+        if self.merging_is_due and 2 * self.since_expansion >= period:
+            self.merging_is_due = False
+            yield from self._merge_clusters(now)
+        if self.since_expansion >= period:
+            self.since_expansion, self.merging_is_due = 0, True
+            self._expand_clusters(now)
+
+    def _expand_clusters(self, now: float) -> None:
+        """The worst served fifth of each cluster forms a new one, which begins from the same model."""
+        self._forget_empty()
+        for cluster in list(self.clusters.branches):
+            members = self.clusters.members[cluster]
+            known = {client: self.feedback[client] for client in members if client in self.feedback}
+            worst = worst_fifth(known)
+            if not worst:
+                continue
+            rest = [client for client in known if client not in worst]
+            why = {"feedback": mean_feedback(known, worst), "of_the_others": mean_feedback(known, rest)}
+            expanded = self.clusters.expand(cluster, worst, now, why)
+            self.echoes[expanded] = self.echoes[cluster].expanded(self.clusters.branches[expanded].weights)
+            if self.last_layer:
+                self.fine_tuned[expanded] = None
+            for client in worst:
+                del self.feedback[client]
+
+    def _merge_clusters(self, now: float) -> Iterator[Order]:
+        """While there are too many clusters, the two with the most alike soft labels become one, which is broadcast."""
+        self._forget_empty()
+        self.fine_tuned = {}
+        merged: dict[int, None] = {}
+        while len(self.clusters.branches) > self.merge_above * self.first_clusters:
+            labels = {cluster: self._soft_label_of(cluster) for cluster in self.clusters.branches}
+            apart, a, b = nearest_pair(labels)
+            if apart == float("inf"):
+                break  # nothing is known of all but one
+            main, other = (b, a) if len(self.clusters.members[b]) > len(self.clusters.members[a]) else (a, b)
+            model = self._merged(main, other)
+            self.clusters.merge(main, other, model, now, {"divergence": apart})
+            self.echoes[main] = self.echoes[main].merged(self.echoes.pop(other), model)
+            self.latest.pop(other, None)
+            merged.pop(other, None)
+            merged[main] = None
+        for cluster in merged if self.broadcast != "never" else ():
+            yield from self._broadcast(cluster)
+
+    def _merged(self, main: int, other: int) -> Tensor:
+        v, aux = self.clusters.branches[main].weights, self.clusters.branches[other].weights
+        return (
+            torch.lerp(v, aux, 0.5) if self.merging == "average" else along_direction(v, aux, self.latest.get(main, v))
+        )
+
+    def _forget_empty(self) -> None:
+        for cluster in self.clusters.end_empty():
+            self.echoes.pop(cluster, None)
+            self.latest.pop(cluster, None)
+            self.fine_tuned.pop(cluster, None)

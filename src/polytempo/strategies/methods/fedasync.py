@@ -1,0 +1,20 @@
+"""FedAsync: asynchronous federated optimization (Xie et al., 2019), Algorithm 1."""
+
+from pydantic import Field
+
+from polytempo.core.events import Update
+from polytempo.strategies.base.strategy import Strategy, strategy
+from polytempo.strategies.parts.staleness import Polynomial, Staleness
+
+
+@strategy("fedasync")
+class FedAsync(Strategy):
+    """Mix each update into the global model, less the staler it is: ``w <- lerp(w, w_i, alpha s(tau_i))``."""
+
+    only_learns = True
+
+    mixing: float = Field(0.6, gt=0, le=1, description="alpha, the share of a fresh update in the new model")
+    staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")
+
+    def updated(self, update: Update, now: float) -> None:
+        self.model.mix(update.weights, self.mixing * self.staleness(self.tau(update)))

@@ -1,0 +1,114 @@
+"""One sequence of events through the simulator and through the service ends in the same state, bit for bit, whatever
+the strategy. Both sides train for themselves, from the orders that they were given."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polytempo.core.state import digest
+from polytempo.serve.client.client import Client
+from polytempo.serve.client.join import order_of
+from polytempo.serve.protocol.wire_pb2 import Head, Ready
+from polytempo.serve.state.settings import make_settings
+from polytempo.sim.simulator import Simulator
+from polytempo.strategies import strategies
+from support.scripted import CLIENTS, WORLDS, Happened, carried_out, play, ready_follows, simulated, told
+from support.serving import Hosted, ManualClock, restarted, running, settled
+
+OWN = ["support.serving:Refresher", "support.serving:Impatient", "support.scripted:Choosy"]
+DIVIDING = ["support.dividing:Casa", "support.dividing:Cfl", "support.dividing:Icfl"]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", [*strategies, *OWN, *DIVIDING])
+def test_the_same_events_end_in_the_same_state_simulated_and_served(name: str, world: str, tmp_path: Path) -> None:
+    with simulated(name, world, tmp_path) as (sim, script, given):
+        hosted = Hosted(tmp_path, settings=make_settings(**given))
+        play(script, sim, hosted)
+    assert told(hosted) == [(h.kind, h.client, h.at) for h in script]
+    assert digest(hosted.host.service.strategy.save_state()) == digest(sim.evaluator.strategy.save_state())
+    assert restarted(hosted.copied(tmp_path / "crashed"), hosted.settings) == hosted.digest()
+    hosted.close()
+
+
+def test_the_scripts_hold_all_that_can_happen(tmp_path: Path) -> None:
+    kinds: set[str] = set()
+    refreshed = cut_short = 0
+    for name in OWN:
+        with simulated(name, "restless", tmp_path) as (_, script, _):
+            kinds |= {happened.kind for happened in script}
+            refreshed += sum(len(happened.sends) for happened in script)
+            cut_short += sum(happened.kind == "updated" and 0 < happened.steps < 3 for happened in script)
+    assert kinds == {"joined", "ready", "updated", "pulled", "fired", "left"}
+    assert refreshed > 5
+    assert cut_short
+
+
+@pytest.mark.parametrize("world", ["slow", "restless"])
+@pytest.mark.parametrize("name", DIVIDING)
+def test_clusters_do_split_in_the_scripts_and_the_service_tells(
+    name: str, world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr("polytempo.serve.server.narration.log", lambda event, **said: logged.append((event, said)))
+    with simulated(name, world, tmp_path) as (sim, script, given):
+        hosted = Hosted(tmp_path, settings=make_settings(**given))
+        play(script, sim, hosted)
+    splits = sim.evaluator.strategy.splits()
+    assert splits
+    assert [said["why"] for event, said in logged if event == "split"] == [split.why for split in splits]
+    hosted.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "world"),
+    [("fedasync", "slow"), ("support.serving:Impatient", "quota"), ("support.scripted:Choosy", "slow")],
+)
+def test_the_same_events_over_the_network_end_in_the_same_state(name: str, world: str, tmp_path: Path) -> None:
+    clock = ManualClock()
+    with simulated(name, world, tmp_path) as (sim, script, given), ExitStack() as stack:
+        server = stack.enter_context(running(tmp_path, clients=CLIENTS, seconds=clock, patience=1e6, **given))
+        clients: dict[int, Client] = {}
+        for place, happened in enumerate(script):
+            clock.now = happened.at
+            tell(server, clients, script, place, sim)
+        served = digest(server.host.service.strategy.save_state())
+        for client in clients.values():
+            client.close()
+    assert served == digest(sim.evaluator.strategy.save_state())
+    assert restarted(tmp_path, server.settings) == server.host.service.digest()
+
+
+def tell(server: Any, clients: dict[int, Client], script: list[Happened], place: int, sim: Simulator) -> None:
+    happened, number = script[place], script[place].client
+    if happened.kind == "joined":
+        clients[number] = server.client(number)
+        clients[number].wait_for_welcome(30)
+    elif happened.kind == "left":
+        clients.pop(number).leave(30)
+    elif happened.kind == "fired":
+        server.host.tick()
+        settled(next(iter(clients.values())))
+    elif happened.kind == "ready":
+        if not (place and ready_follows(script, place - 1) and script[place - 1].kind == "updated"):
+            clients[number]._connection.ask(Head(ready=Ready()), timeout=30)
+    elif happened.kind == "updated":
+        push_over_the_network(clients[number], happened, ready_follows(script, place), sim)
+
+
+def push_over_the_network(client: Client, happened: Happened, ready: bool, sim: Simulator) -> None:
+    task = client.task(30)
+    order = order_of(task, happened.client, sim.learner.schema)
+    outcome = carried_out(sim, happened, order, task.count, [])
+    client.push(
+        task,
+        {name: tensor.numpy() for name, tensor in sim.learner.schema.views(outcome.weights).items()},
+        samples=sim.federation.samples(happened.client, happened.generation),
+        steps=happened.steps,
+        chosen=outcome.chosen,
+        answers=outcome.answers,
+        ready=ready,
+        timeout=30,
+    )

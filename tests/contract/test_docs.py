@@ -1,0 +1,114 @@
+"""The documentation's code runs, and what it lists is complete."""
+
+import json
+import re
+import sys
+
+import pytest
+from typer.main import get_command
+
+from polytempo import simulate
+from polytempo.cli import main as cli
+from polytempo.core.registry import from_import_path
+from polytempo.learn.questions import questions
+from support import ROOT
+from support.serving import running
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/writing-a-method.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def latest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latest.py").write_text(BLOCKS[0])
+
+
+def test_the_method_of_the_docs_is_short_and_runs_from_the_command_line(latest, monkeypatch, capsys):
+    assert len([line for line in BLOCKS[0].splitlines() if line.strip()]) <= 30
+    arguments = ["run", "latest.py:Latest", "--set", "max_staleness=50", "--clients", "5", "--json", "--quiet"]
+    monkeypatch.setattr(sys, "argv", ["polytempo", *arguments])
+    with pytest.raises(SystemExit, match="0"):
+        cli.main()
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["strategy"] == "latest.py:Latest"
+    assert result["accuracy"] > 0.3
+
+
+def test_the_question_of_the_docs_answers(latest):
+    exec(BLOCKS[1], {})
+    assert "worst-loss" in questions
+
+
+def test_the_test_of_the_docs_passes(latest):
+    exec(BLOCKS[2], {"Latest": from_import_path("latest.py:Latest", "strategy")})
+
+
+def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/models.md").read_text(), re.DOTALL)
+    (tmp_path / "own.py").write_text(example)
+    own = {"model": "own.py:net", "loss": "own.py:smoothed", "metric": "own.py:in_top_two"}
+    digests = {simulate("fedasync", batch_size=8, updates=60, workers=workers, **own).digest for workers in (1, 2)}
+    assert len(digests) == 1
+
+
+def test_the_weights_of_ones_own_of_the_docs_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/methods/collaboration.md").read_text(), re.DOTALL)
+    (tmp_path / "nearest.py").write_text(example)
+    run = simulate("nearest.py:Nearest", clients=6, updates=30, partition="dirichlet:0.1")
+    rows = run.graph_at(run.virtual_time).matrix()
+    assert ((rows == 0.5).sum(axis=1) == 2).all()
+
+
+def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example, _ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(example, {})
+    assert (tmp_path / "fedasync.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("page", "block"), [("README.md", 1), ("docs/service/serving.md", 0)])
+def test_the_clients_of_the_docs_push_to_a_server(tmp_path, page, block):
+    example = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[block]
+    assert len([line for line in example.splitlines() if line.strip()]) <= 5
+    pushed = []
+
+    def train(tensors):
+        pushed.append(tensors)
+        if len(pushed) > 3:
+            raise KeyboardInterrupt
+        return {name: array + 1 for name, array in tensors.items()}
+
+    with running(tmp_path) as server:
+        here = re.sub(r"Client\(.*?\) as", "connect() as", example).replace("from polytempo import Client\n", "")
+        names = {"connect": lambda: server.client(0), "train": train, "number_of_samples": 10}
+        with pytest.raises(KeyboardInterrupt):
+            exec(here, names)
+        assert server.host.service.members[0].updates == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "compare", "report", "list", "bench", "serve", "join", "status", "replay", "certs", "tokens"]
+)
+def test_every_option_is_in_the_docs(name):
+    text = (ROOT / "docs/reference/command-line.md").read_text()
+    command = get_command(cli.app).commands[name]
+    for parameter in command.params:
+        for option in parameter.opts:
+            if option.startswith("--") and option != "--help":
+                assert f"`{option}" in text, f"{option} of {name}"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
+def test_every_link_leads_somewhere(page):
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        assert not anchor or anchor in headings(there), f"{target}#{anchor}"
+
+
+def headings(page):
+    """As anchors: lower case, without punctuation, words joined by hyphens."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]

@@ -1,0 +1,173 @@
+"""A journal can be read on its own: any state that it holds, what another strategy would have done, how it is doing."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from polytempo.cli.main import app
+from polytempo.core.branch import branches
+from polytempo.core.errors import UserError
+from polytempo.serve.journal.journal import Journal
+from polytempo.serve.journal.opening import open_service
+from polytempo.serve.journal.replay import replay, what_if
+from polytempo.serve.server.status import read_status
+from polytempo.strategies import Strategy
+from polytempo.strategies.base import strategy
+from polytempo.strategies.parts.clusters import Clusters
+from support.serving import nudge, running, tiny_settings
+
+A, B = 0, 1
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Four updates: A, A, B, A; then a clean stop."""
+    with running(tmp_path, "fedasync", clients=2, seed=3) as server:
+        with server.client(A) as a, server.client(B) as b:
+            _ = a.pull(10), b.pull(10)  # both have joined before anyone is ready
+            task_a, task_b = a.task(10), b.task(10)
+            a.push(task_a, nudge(task_a, 1.0), samples=1, timeout=10)
+            task_a = a.task(10)
+            a.push(task_a, nudge(task_a, 1.0), samples=1, timeout=10)
+            b.push(task_b, nudge(task_b, 1.0), samples=3, timeout=10)
+            task_a = a.task(10)
+            a.push(task_a, nudge(task_a, 1.0), samples=1, timeout=10)
+        digest = server.host.service.digest()
+    return tmp_path, digest
+
+
+def test_a_replay_ends_in_the_servers_digest(served):
+    directory, digest = served
+    found = replay(directory / "journal")
+    assert found.figures()["digest"] == digest
+    assert found.updates == 4
+    assert found.figures()["mean_staleness"] == 3 / 4  # B's is 2 versions stale, A's third 1
+
+
+def test_every_state_on_the_way_can_be_rebuilt(served):
+    directory, digest = served
+    last = Journal(directory / "journal").last
+    digests = [replay(directory / "journal", until).figures()["digest"] for until in range(last + 1)]
+    assert digests[-1] == digest
+    assert len(set(digests)) == last + 1
+
+
+def test_a_replay_changes_nothing(served, tmp_path_factory):
+    directory, _ = served
+    before = {path.name: path.read_bytes() for path in (directory / "journal").iterdir()}
+    replay(directory / "journal")
+    what_if(directory / "journal", tiny_settings(directory, "fedavg"))
+    after = {path.name: path.read_bytes() for path in (directory / "journal").iterdir()}
+    assert {name: after.get(name) for name in before if not name.endswith(("-wal", "-shm"))} == {
+        name: content for name, content in before.items() if not name.endswith(("-wal", "-shm"))
+    }
+
+
+def test_what_if_the_same_strategy_had_run_gives_the_same_model(served):
+    directory, _ = served
+    same = what_if(directory / "journal", tiny_settings(directory, "fedasync", seed=3))
+    real = replay(directory / "journal")
+    assert same.figures()["mean_staleness"] == real.figures()["mean_staleness"]
+    assert torch.allclose(same.service.strategy.model.weights, real.service.strategy.model.weights, atol=1e-6)
+
+
+def test_what_if_a_synchronous_strategy_had_run_leaves_out_what_it_had_not_asked_for(served):
+    directory, _ = served
+    other = what_if(directory / "journal", tiny_settings(directory, "fedavg"))
+    # A's first update and B's make a round. A's second came while it waited for B; its third is the second round's.
+    assert other.updates + other.unasked == 4
+    assert other.unasked == 1
+    initial = torch.tensor([0.0, 0.0, 0.0, 1.0, 2.0, 3.0])
+    first_round = initial + 1.0  # both moved by one
+    assert torch.allclose(other.service.strategy.model.weights, first_round)
+
+
+def test_what_if_refuses_a_strategy_that_asks_what_the_journal_cannot_answer(served):
+    directory, _ = served
+
+    class Asks(Strategy):
+        def order_for(self, client, now):
+            return self.train(client, self.model, questions=("loss-statistics",))
+
+    strategy("asks-in-a-test")(Asks)
+    with pytest.raises(UserError, match="no answer"):
+        what_if(directory / "journal", tiny_settings(directory, "asks-in-a-test"))
+
+
+@pytest.mark.parametrize("until", [99, 10_000])
+def test_a_state_that_the_journal_does_not_hold_is_an_error(served, until):
+    with pytest.raises(UserError, match="holds the states after events 0 to"):
+        replay(served[0] / "journal", until)
+
+
+def test_a_journal_of_another_version_is_not_replayed(served, monkeypatch):
+    monkeypatch.setattr("polytempo.serve.journal.replay.code_versions", lambda _: {"code": "other"})
+    with pytest.raises(UserError, match="another version"):
+        replay(served[0] / "journal")
+
+
+def test_the_status_tells_of_clients_versions_staleness_and_branches(served):
+    directory, _ = served
+    with running(directory, "fedasync", clients=2, seed=3) as server, server.client(A) as a:
+        a.pull(10)
+        server.host.tick()
+        said = read_status(directory / "journal")
+        assert said["running"]
+    assert said["branches"] == {"model": 4}
+    rows = {row["client"]: row for row in said["clients"]}
+    assert (rows[A]["updates"], rows[B]["updates"]) == (3, 1)
+    assert (rows[B]["version"], rows[B]["staleness"]) == (0, 2)
+
+
+def test_branches_are_found_wherever_a_strategy_keeps_them(served):
+    model = replay(served[0] / "journal").service.strategy.model
+    found = dict(branches({"model": model, "clusters": [model, model], "by": {3: model}}))
+    assert list(found) == ["model", "clusters.0", "clusters.1", "by.3"]
+    assert list(dict(branches({"clusters": Clusters({0: model, 4: model})}))) == [
+        "clusters.branches.0",
+        "clusters.branches.4",
+    ]
+
+
+def test_the_command_line_replays_and_shows(served, tmp_path_factory):
+    directory, digest = served
+    out = tmp_path_factory.mktemp("out") / "models.safetensors"
+    ran = CliRunner().invoke(app, ["replay", str(directory / "journal"), "--json", "--out", str(out)])
+    assert json.loads(ran.stdout)["fedasync"]["digest"] == digest
+    models = load_file(out)
+    assert models["clients"].tolist() == [A, B]
+    assert models["0.weight"].shape == (2, 2)
+    asked = ["replay", str(directory / "journal"), "--strategy", "fedbuff", "--set", "buffer_size=2"]
+    assert "fedbuff (what if)" in CliRunner().invoke(app, asked).stdout
+    shown = CliRunner().invoke(app, ["status", "--dir", str(directory)]).stdout
+    assert "not running" in shown
+    assert "model: 4" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["replay", "nowhere"], "holds no journal"),
+        (["status", "--dir", "nowhere"], "holds no status"),
+        (["replay", "JOURNAL", "--strategy", "fedbuf"], "fedbuff"),
+        (["replay", "JOURNAL", "--set", "buffer_size=2"], "--set belongs to --strategy"),
+    ],
+)
+def test_what_is_wrong_is_said(served, arguments, says):
+    given = [str(served[0] / "journal") if word == "JOURNAL" else word for word in arguments]
+    ran = CliRunner().invoke(app, given)
+    assert isinstance(ran.exception, UserError)
+    assert says in str(ran.exception)
+
+
+def test_a_copy_of_the_directory_goes_on_elsewhere(served, tmp_path_factory):
+    directory, digest = served
+    elsewhere = tmp_path_factory.mktemp("copy") / "journal"
+    shutil.copytree(directory / "journal", elsewhere)
+    opened = open_service(elsewhere, tiny_settings(directory, "fedasync", seed=3))
+    assert opened.service.digest() == digest
+    opened.journal.close()

@@ -1,0 +1,78 @@
+"""What deploy/ offers is accepted by the programs it is meant for."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from pydantic import BaseModel
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from polytempo.cli.main import app
+from polytempo.serve.server.operations import Operations, read_operations
+from support import ROOT
+from support.serving import hosted
+
+DEPLOY = ROOT / "deploy"
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+
+
+def settings_of(table, prefix=""):
+    """The names of all settings, those of tables inside it with a dot."""
+    for name, value in table:
+        yield from settings_of(value, f"{name}.") if isinstance(value, BaseModel) else [(prefix + name, value)]
+
+
+def test_the_example_of_service_toml_is_accepted_as_it_is():
+    assert read_operations(DEPLOY / "service.toml") == Operations()
+
+
+def test_the_example_of_service_toml_names_every_setting_with_its_default(tmp_path):
+    shown = re.sub(r"^#(\w+ = )", r"\1", (DEPLOY / "service.toml").read_text(), flags=re.MULTILINE)
+    (tmp_path / "service.toml").write_text(shown)
+    operations = read_operations(tmp_path / "service.toml")
+    for name, default in settings_of(Operations()):
+        table, _, last = name.rpartition(".")
+        given = getattr(operations, table) if table else operations
+        assert last in given.model_fields_set, f"{name} is not in the example"
+        if default is not None:
+            assert getattr(given, last) == default, name
+
+
+@needs_systemd
+def test_systemd_accepts_the_unit(tmp_path):
+    unit = tmp_path / "polytempo.service"
+    unit.write_text((DEPLOY / "polytempo.service").read_text().replace("/opt/polytempo/bin/polytempo", sys.executable))
+    verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+def commands_in(text):
+    """Every `polytempo COMMAND --option ...` of a file."""
+    text = text.replace("\\\n", " ")
+    return re.findall(r"(?:\bpolytempo|bin/polytempo) (\w+)((?: [^\n|`&]*)?)", text)
+
+
+@pytest.mark.parametrize("name", ["README.md", "Containerfile", "polytempo.service"])
+def test_every_command_in_deploy_has_the_options_that_are_given(name):
+    text = (DEPLOY / name).read_text().replace('", "', " ").replace('["', "").replace('"]', "")
+    text = text.replace("CMD serve", "polytempo serve").replace("polytempo polytempo", "polytempo")
+    commands = get_command(app).commands
+    found = [(command, said) for command, said in commands_in(text) if command in commands]
+    assert found
+    for command, said in found:
+        known = {option for parameter in commands[command].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", said)) <= known, f"{command}{said}"
+
+
+def test_the_health_check_fails_when_the_service_does_not_run(tmp_path):
+    with hosted(tmp_path) as service:
+        service.hello(0)
+        assert CliRunner().invoke(app, ["status", "--dir", str(tmp_path), "--check"]).exit_code == 0
+    status = tmp_path / "journal" / "status.json"
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"stopped": True}))
+    checked = CliRunner().invoke(app, ["status", "--dir", str(tmp_path), "--check"])
+    assert (checked.exit_code, checked.output) == (1, "")

@@ -1,0 +1,302 @@
+"""A client that keeps sending what has to be refused is not heard any more, until it is released."""
+
+import fcntl
+import logging
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from polytempo.core.errors import UserError
+from polytempo.serve.access import roster as rosters
+from polytempo.serve.access.access import Access, make_code, make_tokens, release
+from polytempo.serve.access.roster import ACCESS, LONGEST_REASON, Roster
+from polytempo.serve.client import connection as connection_module
+from polytempo.serve.client.enrolment import enrol_client
+from polytempo.serve.protocol.wire_pb2 import Frame
+from polytempo.serve.server.operations import QuarantineRule
+from polytempo.serve.server.refusals import Conduct
+from polytempo.serve.server.status import read_status
+from support.serving import Hosted, Running, hosted, nudge, refused, running, until
+from support.strangers import stranger
+
+RULE = {"refusals": 3, "seconds": 600.0}
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.05)
+
+
+# The rule.
+
+
+def test_so_many_refusals_within_so_many_seconds_are_too_much() -> None:
+    conduct, rule = Conduct(), QuarantineRule(refusals=3, seconds=10.0)
+    said = [conduct.refused(0, at, rule) for at in (0.0, 5.0, 9.9)]
+    assert said == [None, None, "3 refusals within 10 s"]
+
+
+def test_refusals_spread_over_time_are_not_too_much_as_long_as_something_is_taken() -> None:
+    conduct, rule = Conduct(), QuarantineRule(refusals=3, seconds=10.0)
+    for at in np.arange(0.0, 1000.0, 5.0):
+        assert conduct.refused(0, at, rule) is None
+        conduct.taken(0)
+    assert conduct.refusals[0] == 200
+    assert conduct.refused(0, 996.0, rule)
+
+
+def test_nothing_but_refusals_is_too_much_however_slowly_they_come() -> None:
+    conduct, rule = Conduct(), QuarantineRule(refusals=3, seconds=10.0)
+    assert [conduct.refused(0, at, rule) for at in (0.0, 3600.0, 7200.0)] == [None, None, "3 refusals in a row"]
+
+
+def test_each_client_is_judged_by_itself_and_anew_after_a_release() -> None:
+    conduct, rule = Conduct(), QuarantineRule(refusals=2, seconds=10.0)
+    assert [bool(conduct.refused(client, 0.0, rule)) for client in (0, 1, 0)] == [False, False, True]
+    assert not conduct.refused(0, 1.0, rule)
+
+
+def test_a_rule_that_was_made_stricter_counts_what_was_before() -> None:
+    conduct = Conduct()
+    for at in (0.0, 1.0, 2.0):
+        assert not conduct.refused(0, at, QuarantineRule())
+    assert conduct.refused(0, 3.0, QuarantineRule(refusals=4, seconds=10.0))
+
+
+# The host.
+
+
+def pushes_nan(served: Hosted, client: int) -> Any:
+    return served.push(client, weights=torch.full((6,), torch.nan))
+
+
+def with_tasks(served: Hosted, clients: int = 2) -> None:
+    for client in range(clients):
+        served.hello(client)
+        served.ready(client)
+
+
+def test_a_client_that_keeps_pushing_nan_is_quarantined_with_the_reason(tmp_path: Path) -> None:
+    with hosted(tmp_path, quarantine=RULE) as served:
+        with_tasks(served)
+        before = served.digest()
+        for _ in range(3):
+            assert refused(pushes_nan(served, 0), "NaN or Inf")
+        served.host.access.settle(30)
+        reason = Roster.read(tmp_path / ACCESS).quarantined[0].reason
+        assert reason == "3 refusals within 600 s, the last: the update holds NaN or Inf"
+        assert refused(served.push(0), "in quarantine since")
+        assert refused(served.hello(0), "in quarantine since")
+        assert served.digest() == before
+        assert served.push(1).WhichOneof("kind") == "task"
+        assert list(served.host.access.roster.quarantined) == [0]
+
+
+def test_an_honest_client_with_a_few_refusals_now_and_then_is_heard(tmp_path: Path) -> None:
+    with hosted(tmp_path, quarantine=RULE) as served:
+        with_tasks(served)
+        for i in range(20):
+            served.clock.now += 310.0
+            assert refused(pushes_nan(served, 0), "NaN or Inf")
+            assert served.push(0).WhichOneof("kind") == "task", i
+        assert served.host.access.roster.quarantined == {}
+
+
+def test_a_push_that_crosses_a_withdrawal_is_not_held_against_the_client(tmp_path: Path) -> None:
+    with hosted(tmp_path, quarantine=RULE) as served:
+        with_tasks(served)
+        for _ in range(5):
+            on_its_way = served.pushed(0)
+            served.disconnect(0)
+            served.clock.now += 100.0
+            served.host.handle([])
+            served.reconnect(0)
+            assert refused(served.ask(0, *on_its_way), "is not yours, or it was withdrawn")
+            served.ready(0)
+        assert served.host.access.roster.quarantined == {}
+
+
+def test_tasks_that_never_were_are_held_against_the_client(tmp_path: Path) -> None:
+    with hosted(tmp_path, quarantine=RULE) as served:
+        with_tasks(served)
+        for _ in range(3):
+            assert refused(served.push(0, task=999), "is not yours, or it was withdrawn")
+        assert "task 999 is not yours" in served.host.access.roster.quarantined[0].reason
+
+
+def test_what_was_refused_of_a_client_is_told_in_its_line(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        with_tasks(served)
+        pushes_nan(served, 1)
+        served.host._say(stopping=True)
+        assert [row["refused"] for row in read_status(tmp_path / "journal")["clients"]] == [0, 1]
+
+
+def test_whoever_breaks_the_strategy_again_and_again_is_not_heard_any_more(tmp_path: Path) -> None:
+    """Each time costs everybody a replay, and their session."""
+    with hosted(tmp_path, "support.serving:Brittle", quarantine=RULE) as served:
+        with_tasks(served)
+        for turn in range(3):
+            assert served.host.access.roster.quarantined == {}
+            assert refused(served.push(0, answers={"break": 1}), "ZeroDivisionError")
+            if turn < 2:
+                served.reconnect(0)
+        assert list(served.host.access.roster.quarantined) == [0]
+
+
+def test_a_quarantine_that_cannot_be_written_holds_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def disk_full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with hosted(tmp_path, quarantine=RULE) as served:
+        with_tasks(served)
+        with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "polytempo.serve"):
+            patch.setattr(rosters, "write_bytes", disk_full)
+            for _ in range(3):
+                pushes_nan(served, 0)
+            served.host.access.settle(30)
+        errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+        assert errors == ["quarantined", "quarantine not kept"]
+        assert not (tmp_path / ACCESS).exists()
+        assert refused(served.push(0), "in quarantine")
+
+
+def test_a_quarantine_that_could_not_be_written_is_written_when_that_is_possible_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    make_tokens(tmp_path, 1)
+    access = Access(tmp_path, seconds=lambda: now[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(rosters, "LOCK_SECONDS", 0.0)
+        with (tmp_path / f".{ACCESS}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            access.quarantine(0, "rubbish")
+            access.settle(30)
+    assert Roster.read(tmp_path / ACCESS).quarantined == {}
+    now[0] = 6.0
+    access.refresh()
+    access.settle(30)
+    assert Roster.read(tmp_path / ACCESS).quarantined[0].reason == "rubbish"
+    release(tmp_path, 0)
+    access.refresh()
+    assert access.roster.quarantined == {}
+
+
+def test_a_refusal_repeats_no_more_of_a_clients_words_than_somebody_reads(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hosted(tmp_path) as served, caplog.at_level(logging.INFO, "polytempo.serve"):
+        with_tasks(served)
+        fitting = {"bias": np.zeros(2, np.float32), "weight": np.zeros((2, 2), np.float32)}
+        answer = served.push(0, tensors={**fitting, "x" * 1_000_000: np.zeros(1, np.float32)})
+        assert len(answer.refusal.reason) == LONGEST_REASON
+    (told,) = [record for record in caplog.records if record.getMessage() == "refused"]
+    assert len(vars(told)["fields"]["reason"]) == LONGEST_REASON
+
+
+def test_the_reason_of_a_quarantine_is_not_longer_than_an_operator_reads(tmp_path: Path) -> None:
+    make_tokens(tmp_path, 1)
+    access = Access(tmp_path)
+    access.quarantine(0, "x" * 100_000)
+    access.settle(30)
+    assert len(Roster.read(tmp_path / ACCESS).quarantined[0].reason) == LONGEST_REASON
+    assert stat.S_IMODE((tmp_path / ACCESS).stat().st_mode) == 0o600
+
+
+def test_whoever_holds_the_files_lock_does_not_hold_the_service(tmp_path: Path) -> None:
+    make_tokens(tmp_path, 1)
+    access = Access(tmp_path)
+    with (tmp_path / f".{ACCESS}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        access.quarantine(0, "rubbish")
+        assert access.roster.quarantined[0].reason == "rubbish"
+        (tmp_path / ACCESS).write_text((tmp_path / ACCESS).read_text() + " ")
+        access.refresh()  # somebody else's change does not undo it
+        assert 0 in access.roster.quarantined
+    access.settle(30)
+    assert 0 in Roster.read(tmp_path / ACCESS).quarantined
+
+
+# The server.
+
+
+def put_in_quarantine(server: Running) -> None:
+    """Push NaN until the server has had enough."""
+    with server.client(0) as client:
+        task, said = client.task(30), ""
+        while "in quarantine since" not in said:
+            with pytest.raises(UserError) as refusal:
+                client.push(task, nudge(task, float("nan")), samples=5, timeout=30)
+            said = str(refusal.value)
+        until(lambda: 0 not in server.host.sessions)
+        server.host.access.settle(30)
+
+
+def test_the_sessions_of_a_quarantined_client_end_and_others_go_on(tmp_path: Path) -> None:
+    with running(tmp_path, quarantine=RULE, participation="k:1") as server:
+        with server.client(1) as other, stranger(server.address, server.token(0)):
+            put_in_quarantine(server)
+            until(lambda: [session.client for session in server.server._open] == [1])
+            other.run(lambda task: (nudge(task), 5), updates=1)
+        assert not server.host.service.is_member(0)
+        assert server.host.service.updates == 1
+
+
+def test_a_quarantined_client_is_refused_with_the_reason_also_after_a_restart_and_does_not_try_for_ever(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, quarantine=RULE) as server:
+        put_in_quarantine(server)
+    with running(tmp_path) as server, server.client(0) as client:
+        with pytest.raises(UserError, match=r"cannot be joined: .* in quarantine since .*NaN or Inf"):
+            client.wait_for_welcome(30)
+        client._connection._thread.join(20)
+        assert not client._connection._thread.is_alive()
+        assert server.host.meters.refusals["quarantined"] == 1
+
+
+def test_the_status_shows_who_is_in_quarantine_and_why(tmp_path: Path) -> None:
+    with running(tmp_path, quarantine=RULE) as server, server.client(1) as other:
+        other.task(30)
+        put_in_quarantine(server)
+    rows = {row["client"]: row for row in read_status(tmp_path / "journal")["clients"]}
+    assert "NaN or Inf" in rows[0]["quarantined"]
+    assert rows[1]["quarantined"] is None
+
+
+def test_whoever_is_released_is_heard_again_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, quarantine=RULE) as server:
+        put_in_quarantine(server)
+        release(tmp_path, 0)
+        with server.client(0) as client:
+            client.run(lambda task: (nudge(task), 5), updates=1)
+        assert server.host.service.members[0].updates == 1
+    with pytest.raises(UserError, match="not in quarantine"):
+        release(tmp_path, 0)
+
+
+def test_a_new_token_does_not_lead_out_of_quarantine(tmp_path: Path) -> None:
+    with running(tmp_path, quarantine=RULE) as server:
+        put_in_quarantine(server)
+        out = tmp_path / "new.token"
+        enrol_client(server.address, make_code(tmp_path, 0), out, insecure=True)
+        with server.client_with(str(out)) as client, pytest.raises(UserError, match="in quarantine"):
+            client.wait_for_welcome(30)
+
+
+def test_garbled_messages_count_too(tmp_path: Path) -> None:
+    with running(tmp_path, quarantine=RULE) as server:
+        for _ in range(3):
+            with stranger(server.address, server.token(0)) as garbling:
+                garbling.send(Frame(data=b"rubbish"))
+                heard, _ = garbling.end()
+                assert "does not begin with a head" in heard[-1].refusal.reason
+        until(lambda: 0 in server.host.access.roster.quarantined)

@@ -1,0 +1,100 @@
+"""What a service tells of its clients, and of the mixtures that its method estimates."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from polytempo.cli.main import app
+from polytempo.core.events import Update
+from polytempo.serve.access.access import make_tokens
+from polytempo.serve.access.roster import ACCESS, Roster
+from polytempo.serve.server.status import read_status
+from polytempo.strategies import Strategy
+from support.serving import Hosted, hosted, some_events
+
+
+class Estimating(Strategy):
+    """Finds one third of the first cluster in everybody who has handed in."""
+
+    def setup(self) -> None:
+        self.heard: list[int] = []
+
+    def updated(self, update: Update, now: float) -> None:
+        self.heard.append(update.client)
+
+    def mixture(self, client: int) -> np.ndarray | None:
+        return np.array([1 / 3, 2 / 3]) if client in self.heard else None
+
+
+def one_of_two_hands_in(served: Hosted) -> None:
+    for client in range(2):
+        served.hello(client)
+        served.ready(client)
+    served.push(0)
+    host = served.host
+    host._say(stopping=True)
+
+
+def test_the_status_and_the_log_tell_the_mixture_of_who_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr("polytempo.serve.server.host.log", lambda event, **said: logged.append((event, said)))
+    with hosted(tmp_path, "test_status:Estimating") as served:
+        one_of_two_hands_in(served)
+        first, second = read_status(served.directory)["clients"]
+        assert first["mixture"] == [0.333, 0.667]
+        assert "mixture" not in second
+    (told,) = [said for event, said in logged if event == "updated"]
+    assert told["mixture"] == [0.333, 0.667]
+    shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
+    assert "mixture %" in shown
+    rows = [line.rstrip() for line in shown.splitlines() if "training" in line]
+    assert [row.endswith(" 33 67") for row in rows] == [True, False]
+    assert "…" not in shown
+
+
+def test_a_method_without_estimates_shows_no_mixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[dict[str, Any]] = []
+    monkeypatch.setattr("polytempo.serve.server.host.log", lambda _, **said: logged.append(said))
+    with hosted(tmp_path) as served:
+        one_of_two_hands_in(served)
+    assert logged
+    assert not any("mixture" in said for said in logged)
+    assert "mixture" not in CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
+
+
+def test_the_journals_bytes_are_those_that_no_snapshot_makes_superfluous(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        served.host._say(stopping=True)
+        assert served.host.said()["journal"]["bytes"] > 0
+        served.host.journal.snapshot(served.host.service.save_state())
+        served.host._say(stopping=True)
+        assert served.host.said()["journal"]["bytes"] == 0
+
+
+def test_whoever_may_come_and_never_did_is_listed_and_in_no_cluster(tmp_path: Path) -> None:
+    make_tokens(tmp_path, 2)
+    with hosted(tmp_path) as served:
+        served.hello(0)
+        served.host.access.roster = Roster.read(tmp_path / ACCESS)
+        served.host._say(stopping=True)
+        said = read_status(served.directory)
+    assert [(row["client"], row["doing"], row["cluster"]) for row in said["clients"]] == [
+        (0, "paused", 0),
+        (1, "away", None),
+    ]
+    assert said["strategy"] == "fedasync"
+
+
+def test_a_server_that_cannot_read_who_may_talk_to_it_says_so(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        served.hello(0)
+        served.host.access.problem = "access.json [is] damaged"
+        served.host._say(stopping=True)
+    shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
+    assert "locked, nobody new is let in: access.json [is] damaged" in shown
