@@ -15,8 +15,7 @@ from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.server.status import read_status
-from polytempo.strategies import Strategy
-from polytempo.strategies.base import strategy
+from polytempo.strategies import Strategy, strategy
 from polytempo.strategies.parts.clusters import Clusters
 from support.serving import nudge, running, tiny_settings
 
