@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.serve.protocol import wire
 from polytempo.serve.protocol.wire import (
     FRAME_BYTES,

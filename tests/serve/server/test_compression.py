@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 from polytempo.core.encodings import ErrorFeedback, parse_encoding
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Orders
+from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
-from polytempo.core.vectors import Schema
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.protocol import messages

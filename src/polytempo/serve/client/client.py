@@ -10,8 +10,8 @@ from typing import Any
 
 from polytempo.core.encodings import parse_encodings
 from polytempo.core.errors import UserError
+from polytempo.core.schema import Schema
 from polytempo.core.state import pack
-from polytempo.core.vectors import Schema
 from polytempo.serve.access.access import read_token
 from polytempo.serve.access.tls import client_credentials
 from polytempo.serve.addresses import check_loopback

@@ -12,7 +12,7 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.learn.privacy import Privacy, epsilon_at, mu_of, privatised, updates_within
 from polytempo.serve.client.uploads import end_of, start_of, trained_by
 from polytempo.serve.protocol.tasks import Task

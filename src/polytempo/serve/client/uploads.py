@@ -10,7 +10,8 @@ from torch import Tensor
 
 from polytempo.core.encodings import Arrays, ErrorFeedback, parse_encoding
 from polytempo.core.errors import UserError
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
+from polytempo.core.vectors import flatten, trained_entries
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.tasks import Task, Tensors, read_tensors
 
@@ -76,7 +77,7 @@ def start_of(task: Task, chosen: int | None, schema: Schema) -> Tensor:
     tensors = read_tensors(task.started.body, schema)
     best = task.base == task.number and task.ordered.candidate_use == "best"
     prefix = f"candidate/{chosen}/" if best and f"candidate/{chosen}/{schema.names[0]}" in tensors else ""
-    return schema.flatten({name: torch.from_numpy(tensors[prefix + name]) for name in schema.names})
+    return flatten(schema, {name: torch.from_numpy(tensors[prefix + name]) for name in schema.names})
 
 
 def trained_by(task: Task, schema: Schema) -> Tensor | None:
@@ -84,7 +85,7 @@ def trained_by(task: Task, schema: Schema) -> Tensor | None:
     masks = {
         name: torch.from_numpy(task.extras[f"mask/{name}"]) for name in schema.names if f"mask/{name}" in task.extras
     }
-    return schema.trained(schema.flatten(masks).bool() if masks else None, task.ordered.trainable)
+    return trained_entries(schema, flatten(schema, masks).bool() if masks else None, task.ordered.trainable)
 
 
 def end_of(tensors: Arrays, start: Tensor, trained: Tensor | None, schema: Schema) -> Tensor:

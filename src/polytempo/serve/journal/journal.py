@@ -24,8 +24,8 @@ from typing import Any, cast
 from safetensors import SafetensorError
 from torch import Tensor
 
+from polytempo.core.schema import Schema
 from polytempo.core.state import load, pack, save_packed
-from polytempo.core.vectors import Schema
 from polytempo.serve.journal.database import (
     DATABASE,
     DamagedError,

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
+from polytempo.core.schema import Schema
 from polytempo.core.state import pack, unpack
 from polytempo.core.tensor_file import header
-from polytempo.core.vectors import Schema
 from polytempo.serve.protocol.wire import Buffer, entries_of, entry_of, floats, make_body, memory_of, read_body
 from polytempo.serve.state.events import Event, Handed
 

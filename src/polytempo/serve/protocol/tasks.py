@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polytempo.core.orders import Work
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.wire import as_written, entries_of, floats, read_body
 

@@ -14,8 +14,9 @@ import torch
 from safetensors import SafetensorError, deserialize
 from torch import Tensor
 
+from polytempo.core.schema import Schema
 from polytempo.core.tensor_file import ITEM_BYTES, header
-from polytempo.core.vectors import Schema, aligned
+from polytempo.core.vectors import aligned
 from polytempo.serve.protocol.wire_pb2 import Frame, Head
 
 SERVICE = "polytempo.Federation"

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from polytempo.core.encodings import Arrays, EncodingError, added, parse_encoding
 from polytempo.core.errors import UserError
+from polytempo.core.schema import Schema
 from polytempo.core.state import unpack
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import trained_entries
 from polytempo.serve.access.roster import LONGEST_REASON
 from polytempo.serve.protocol.wire import WireError, as_written, body_header, entries_of, floats, read_body
 from polytempo.serve.protocol.wire_pb2 import Push
@@ -74,7 +75,7 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, oper
     if push.steps > most:
         raise Refused(f"the update says that it did {push.steps} steps; the task has {most}")
     start = base[0]
-    trained = schema.trained(flight.order.mask, flight.order.trainable)
+    trained = trained_entries(schema, flight.order.mask, flight.order.trainable)
     if push.encoding:
         weights, found = _decoded(push.encoding[:LONGEST_NAME], body, start, trained)
     else:
