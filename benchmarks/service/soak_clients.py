@@ -15,7 +15,6 @@ from typing import Any
 import grpc
 import grpc.aio
 import numpy as np
-import torch
 from serving_load import OPTIONS, Conversation, model_tensors
 
 from polytempo.core.encodings import parse_encoding
@@ -123,7 +122,7 @@ class _Crowd:
 
     def _pushed(self, encoding: str, noise: np.ndarray) -> list[bytes]:
         if encoding:
-            return _body(parse_encoding(encoding).encode(torch.from_numpy(noise)))
+            return _body(parse_encoding(encoding).encode(noise))
         parts = np.split(noise, len(self._tensors))
         return _body({name: array + part for (name, array), part in zip(self._tensors.items(), parts, strict=True)})
 

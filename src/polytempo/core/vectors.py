@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -9,12 +10,18 @@ from polytempo.core.schema import Schema
 
 ALIGNMENT = 64
 """Bytes: where torch puts what it makes."""
+LARGEST_HALF = 65504.0
 
 
 def aligned(tensor: Tensor) -> Tensor:
     """The tensor, or a copy of it where torch itself would have put it. A library's sum of products depends, in the
     last bit, on where its numbers lie; read from a file or the network they may lie anywhere."""
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
+
+def tensor_of(array: np.ndarray) -> Tensor:
+    """The array as a tensor, aligned: without a copy if it lies well."""
+    return aligned(torch.from_numpy(array))
 
 
 def floats(data: memoryview) -> Tensor:
@@ -44,3 +51,9 @@ def trained_entries(schema: Schema, mask: Tensor | None, trainable: Sequence[str
         return mask
     layers = torch.from_numpy(schema.layers(trainable))
     return layers if mask is None else layers & mask
+
+
+def half(vector: Tensor) -> Tensor:
+    """A model in half precision; as it is, if one of its entries is too large for that."""
+    low, high = vector.aminmax()
+    return vector.half() if low >= -LARGEST_HALF and high <= LARGEST_HALF else vector

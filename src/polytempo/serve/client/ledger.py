@@ -115,7 +115,7 @@ class Ledger:
         end = end_of({name: np.asarray(array, np.float32) for name, array in trained.items()}, start, moving, schema)
         self.count()
         shown = privatised(start, end, self.privacy, trained=moving)
-        return {name: tensor.numpy() for name, tensor in schema.views(shown).items()}
+        return schema.views(shown)
 
 
 def _mu(updates: Updates) -> float:

@@ -13,7 +13,7 @@ from polytempo.core.encodings import Arrays, EncodingError, added, parse_encodin
 from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
 from polytempo.core.state import unpack
-from polytempo.core.vectors import trained_entries
+from polytempo.core.vectors import tensor_of, trained_entries
 from polytempo.serve.access.roster import LONGEST_REASON
 from polytempo.serve.protocol.wire import WireError, as_written, body_header, entries_of, floats, read_body
 from polytempo.serve.protocol.wire_pb2 import Push
@@ -137,7 +137,8 @@ def _decoded(name: str, body: bytearray, start: Tensor, trained: Tensor | None) 
         difference = encoding.decode({part: found.pop(part) for part in encoding.parts if part in found}, entries)
     except (UserError, EncodingError) as error:
         raise Refused(f"the update cannot be decoded: {error}") from None
-    return added(start, difference, trained), found
+    weights = added(start.numpy(), difference, None if trained is None else trained.numpy())
+    return tensor_of(weights), found
 
 
 def _read(body: bytearray, longest_header: int) -> Arrays:
