@@ -22,7 +22,8 @@ from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
 from polytempo.serve.access.access import read_token
 from polytempo.serve.client.enrolment import enrol_client
-from polytempo.serve.protocol.wire import SESSION, entry_of, frames, make_body
+from polytempo.serve.protocol.bodies import entry_of, make_body
+from polytempo.serve.protocol.framing import SESSION, frames
 from polytempo.serve.protocol.wire_pb2 import Head, Hello, Leave, Pull, Push, Ready
 
 ANSWER_LIMIT = 60.0

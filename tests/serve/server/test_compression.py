@@ -18,7 +18,8 @@ from polytempo.core.streams import stream
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.protocol import messages
-from polytempo.serve.protocol.wire import Buffer, entry_of, make_body, read_body
+from polytempo.serve.protocol.bodies import entry_of, make_body, read_body
+from polytempo.serve.protocol.framing import Buffer
 from polytempo.serve.protocol.wire_pb2 import Head, Hello
 from polytempo.serve.server.operations import Operations
 from polytempo.strategies import Strategy

@@ -15,7 +15,8 @@ from polytempo.core.schema import Schema
 from polytempo.core.tensor_file import NAMES
 from polytempo.core.vectors import half
 from polytempo.serve.protocol import wire_pb2 as pb
-from polytempo.serve.protocol.wire import LARGEST_HEAD, Buffer, Entry, entries_of, make_body
+from polytempo.serve.protocol.bodies import Entry, entries_of, make_body
+from polytempo.serve.protocol.framing import LARGEST_HEAD, Buffer
 from polytempo.serve.state.service import Dispatched
 
 Message = tuple[pb.Head, Sequence[Buffer]]
@@ -141,7 +142,7 @@ def _body(vectors: Sequence[Named], schema: Schema, download: str) -> list[Buffe
         if download and vector.dtype == torch.float32:
             vector = _half(vector)
         entries += entries_of(schema, prefix, NAMES[vector.dtype])
-        data.append(vector)
+        data.append(vector.numpy())
     return make_body(entries, data)
 
 

@@ -13,9 +13,10 @@ from polytempo.core.encodings import Arrays, EncodingError, added, parse_encodin
 from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
 from polytempo.core.state import unpack
-from polytempo.core.vectors import tensor_of, trained_entries
+from polytempo.core.vectors import floats, tensor_of, trained_entries
 from polytempo.serve.access.roster import LONGEST_REASON
-from polytempo.serve.protocol.wire import WireError, as_written, body_header, entries_of, floats, read_body
+from polytempo.serve.protocol.bodies import as_written, body_header, entries_of, read_body
+from polytempo.serve.protocol.framing import WireError
 from polytempo.serve.protocol.wire_pb2 import Push
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.state.events import Handed
