@@ -17,7 +17,7 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.rows import l1
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Setting, make_strategy

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from polytempo.core.events import Update
+from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
-from polytempo.core.vectors import Schema
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.pace import Pace
 from polytempo.strategies.parts.graph import project_simplex

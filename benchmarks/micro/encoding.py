@@ -7,8 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import torch
-
 from polytempo.core.encodings import ErrorFeedback, nbytes_of, parse_encoding
 from polytempo.core.streams import stream
 
@@ -28,8 +26,7 @@ def milliseconds(act: Callable[[], object]) -> float:
 
 def main() -> None:
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 600_000
-    torch.set_num_threads(1)
-    difference = torch.from_numpy(stream(0, "difference").normal(0, 1e-3, size).astype("float32"))
+    difference = stream(0, "difference").normal(0, 1e-3, size).astype("float32")
     print(f"{size:,} parameters, {4 * size:,} bytes in float32, one thread")
     for words in ("fp16", "topk:0.1", "topk:0.01"):
         feedback = ErrorFeedback(parse_encoding(words))

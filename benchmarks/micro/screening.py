@@ -10,8 +10,8 @@ from encoding import milliseconds
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Work
+from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
-from polytempo.core.vectors import Schema
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.parts.robust import Mix, Screen
 

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from polytempo.core.orders import Work
 from polytempo.core.streams import stream
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.engines import make_engine
 from polytempo.learn.job import Engine, Task, make_batches
 from polytempo.learn.models import Inputs, build_model
@@ -64,7 +64,7 @@ def main() -> None:
 
 def measure(case: Case, data_dir: Path | None, repeats: int) -> None:
     module = build_model(case.model, Inputs(case.shape, 10), seed=1)
-    start = Schema.of(module).flatten(dict(module.named_parameters()))
+    start = flatten(schema_of(module), dict(module.named_parameters()))
     x, y = samples(case, data_dir)
     tasks = [task_of(client, start, x, y, case.steps) for client in range(CLIENTS)]
     loaders = [loader_of(client, x, y) for client in range(CLIENTS)]

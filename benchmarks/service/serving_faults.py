@@ -42,7 +42,7 @@ from polytempo.serve.journal.database import DATABASE
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.logs import log_to
-from polytempo.serve.protocol.wire import CHANNEL_OPTIONS
+from polytempo.serve.protocol.framing import CHANNEL_OPTIONS
 from polytempo.serve.server.operations import Limits, Operations
 from polytempo.serve.server.server import Server, host
 from polytempo.serve.state.settings import make_settings

@@ -29,7 +29,8 @@ from safetensors.numpy import save_file
 
 from polytempo.serve.access.access import make_tokens, read_token
 from polytempo.serve.process.running import Doors, serve
-from polytempo.serve.protocol.wire import CHANNEL_OPTIONS, SESSION, entry_of, frames, make_body
+from polytempo.serve.protocol.bodies import entry_of, make_body
+from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION, frames
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Push, Ready
 from polytempo.serve.server.operations import OPERATIONS
 from polytempo.serve.state.settings import make_settings

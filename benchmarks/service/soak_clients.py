@@ -15,7 +15,6 @@ from typing import Any
 import grpc
 import grpc.aio
 import numpy as np
-import torch
 from serving_load import OPTIONS, Conversation, model_tensors
 
 from polytempo.core.encodings import parse_encoding
@@ -23,7 +22,8 @@ from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
 from polytempo.serve.access.access import read_token
 from polytempo.serve.client.enrolment import enrol_client
-from polytempo.serve.protocol.wire import SESSION, entry_of, frames, make_body
+from polytempo.serve.protocol.bodies import entry_of, make_body
+from polytempo.serve.protocol.framing import SESSION, frames
 from polytempo.serve.protocol.wire_pb2 import Head, Hello, Leave, Pull, Push, Ready
 
 ANSWER_LIMIT = 60.0
@@ -123,7 +123,7 @@ class _Crowd:
 
     def _pushed(self, encoding: str, noise: np.ndarray) -> list[bytes]:
         if encoding:
-            return _body(parse_encoding(encoding).encode(torch.from_numpy(noise)))
+            return _body(parse_encoding(encoding).encode(noise))
         parts = np.split(noise, len(self._tensors))
         return _body({name: array + part for (name, array), part in zip(self._tensors.items(), parts, strict=True)})
 

@@ -68,3 +68,30 @@ def test_the_command_line_and_a_service_start_without_what_only_reports_and_data
     modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
     assert "torch" in modules
     assert {"sklearn", "matplotlib", "scipy.special", "scipy.stats", "scipy.ndimage"}.isdisjoint(modules)
+
+
+ABSENT = """
+import importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+for name in {names!r}:
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def imported_without(absent: set[str], *modules: str) -> list[str]:
+    """The modules that are loaded after these imports, where some are not to be had."""
+    script = ABSENT.format(names=sorted(absent)) + f"import {', '.join(modules)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_everything_that_starts_can_be_imported_where_there_is_no_fcntl():
+    starts = ("polytempo.cli.main", "polytempo.serve.client.client", "polytempo.serve.process.running")
+    assert "fcntl" not in imported_without({"fcntl"}, "polytempo", "polytempo.api", *starts)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Work
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.learn.asking import parse_asking
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner

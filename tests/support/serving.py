@@ -27,8 +27,9 @@ from polytempo.serve.access.roster import ACCESS, Roster
 from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.journal.opening import open_service
+from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body
+from polytempo.serve.protocol.framing import Assembler, Buffer, frames
 from polytempo.serve.protocol.messages import Message
-from polytempo.serve.protocol.wire import Assembler, Buffer, entries_of, entry_of, frames, make_body
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Leave, Pull, Push, Ready
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.operations import Operations
@@ -218,7 +219,7 @@ class Hosted:
             start = flight.base(head.push.base, head.push.chosen if head.push.HasField("chosen") else None)
             weights = (flight.order.weights if start is None else start[0]) + by
         if tensors is None and not extra:
-            return head, make_body(entries_of(schema), [weights])
+            return head, make_body(entries_of(schema), [weights.numpy()])
         named = tensors or {name: tensor.numpy() for name, tensor in schema.views(weights).items()}
         arrays = {**named, **{f"answer/{i}": tensor.numpy() for i, tensor in enumerate(extra)}}
         entries = tuple(entry_of(name, array) for name, array in arrays.items())

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from polytempo.serve.protocol.wire import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
+from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Push
 
 OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from polytempo.core.errors import UserError
 
 DEFAULT_SHARE = 0.01
 LARGEST_BITS = 15
 """The largest value is brought below 2**15."""
-LARGEST_HALF = 65504.0
 EXPONENTS = (-126, 127)
 """Powers of two that a float32 holds in full precision."""
 
@@ -42,14 +39,14 @@ class Encoding:
         """Names of the arrays."""
         return ("values", "exponent") if self.kind == "fp16" else ("values", "exponent", "gaps")
 
-    def encode(self, difference: Tensor) -> Arrays:
+    def encode(self, difference: np.ndarray) -> Arrays:
         """NaN and Inf are sent as such, for the receiver to refuse."""
         if self.kind == "fp16":
             return _scaled(difference)
-        places = _largest(difference, self._count(difference.numel()))
-        return _scaled(difference[torch.from_numpy(places)]) | {"gaps": _gaps(places)}
+        places = _largest(difference, self._count(difference.size))
+        return _scaled(difference[places]) | {"gaps": _gaps(places)}
 
-    def decode(self, arrays: Mapping[str, np.ndarray], size: int) -> Tensor:
+    def decode(self, arrays: Mapping[str, np.ndarray], size: int) -> np.ndarray:
         """The difference as it arrives, ``size`` entries; the arrays may come from anybody."""
         if self.kind == "fp16":
             return _unscaled(arrays, size)
@@ -59,8 +56,8 @@ class Encoding:
         places = np.cumsum(gaps.astype(np.int64) + 1) - 1  # each place comes once
         if len(places) and places[-1] >= size:
             raise EncodingError(f"gaps lead to entry {places[-1]}; the task trains {size}")
-        difference = torch.zeros(size)
-        difference[torch.from_numpy(places)] = _unscaled(arrays, len(places))
+        difference = np.zeros(size, np.float32)
+        difference[places] = _unscaled(arrays, len(places))
         return difference
 
     def nbytes(self, entries: int) -> int:
@@ -101,49 +98,44 @@ def parse_encodings(upload: str, download: str) -> tuple[Encoding | None, bool]:
 class ErrorFeedback:
     """What one client has not sent yet. ``encode`` an update, and when it has been taken, say so."""
 
-    def __init__(self, encoding: Encoding, residual: Tensor | None = None) -> None:
+    def __init__(self, encoding: Encoding, residual: np.ndarray | None = None) -> None:
         self.encoding = encoding
         self.residual = residual
         """None: nothing was held back so far."""
 
-    def encode(self, difference: Tensor, trained: Tensor | None = None) -> tuple[Arrays, Tensor]:
+    def encode(self, difference: np.ndarray, trained: np.ndarray | None = None) -> tuple[Arrays, np.ndarray]:
         """What to send of this difference and of what is left from earlier ones, and what would then be left. Only
         ``trained`` entries are sent (default: all); of the others what is left stays left."""
-        whole = difference if trained is None else torch.where(trained, difference, 0.0)
+        whole = difference if trained is None else np.where(trained, difference, np.float32(0))
         if self.residual is not None:
             whole = whole + self.residual
         part = whole if trained is None else whole[trained]
         arrays = self.encoding.encode(part)
-        return arrays, added(whole, -self.encoding.decode(arrays, part.numel()), trained)
+        return arrays, added(whole, -self.encoding.decode(arrays, part.size), trained)
 
-    def taken(self, left: Tensor) -> None:
+    def taken(self, left: np.ndarray) -> None:
         """The update has been taken."""
         self.residual = left
 
 
-def added(start: Tensor, difference: Tensor, trained: Tensor | None) -> Tensor:
+def added(start: np.ndarray, difference: np.ndarray, trained: np.ndarray | None) -> np.ndarray:
     """``start`` with the difference of its trained entries (None: all)."""
-    if trained is None:
-        return start + difference
-    end = start.clone()
-    end[trained] += difference
-    return end
-
-
-def half(vector: Tensor) -> Tensor:
-    """A model in half precision; as it is, if one of its entries is too large for that."""
-    low, high = vector.aminmax()
-    return vector.half() if low >= -LARGEST_HALF and high <= LARGEST_HALF else vector
+    with np.errstate(over="ignore", invalid="ignore"):  # what is no number is refused elsewhere
+        if trained is None:
+            return start + difference
+        end = start.copy()
+        end[trained] += difference
+        return end
 
 
 def nbytes_of(arrays: Mapping[str, np.ndarray]) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-def _largest(difference: Tensor, count: int) -> np.ndarray:
+def _largest(difference: np.ndarray, count: int) -> np.ndarray:
     """Places of the entries with the largest magnitude, in order; of equal ones the first. As integers the bits of
     magnitudes have the order of the magnitudes, and NaN comes last."""
-    magnitudes = difference.abs().numpy().view(np.int32)
+    magnitudes = np.abs(difference).view(np.int32)
     least = np.partition(magnitudes, -count)[-count]
     places = np.flatnonzero(magnitudes >= least)
     surplus = len(places) - count
@@ -158,16 +150,15 @@ def _gaps(places: np.ndarray) -> np.ndarray:
     return gaps.astype(np.uint16 if gaps.max() < 2**16 else np.uint32)
 
 
-def _scaled(values: Tensor) -> Arrays:
-    largest = float(values.abs().max())
+def _scaled(values: np.ndarray) -> Arrays:
+    largest = float(np.abs(values).max())
     exponent = max(math.frexp(largest)[1] - LARGEST_BITS, EXPONENTS[0]) if math.isfinite(largest) else 0
-    return {
-        "values": (values * 2.0**-exponent).half().numpy(),
-        "exponent": np.array([exponent], np.int32),
-    }
+    with np.errstate(over="ignore"):  # beside NaN and Inf
+        halves = (values * np.float32(2.0**-exponent)).astype(np.float16)
+    return {"values": halves, "exponent": np.array([exponent], np.int32)}
 
 
-def _unscaled(arrays: Mapping[str, np.ndarray], count: int) -> Tensor:
+def _unscaled(arrays: Mapping[str, np.ndarray], count: int) -> np.ndarray:
     values, exponent = _one(arrays, "values", (np.float16,)), _one(arrays, "exponent", (np.int32,))
     if len(values) != count or len(exponent) != 1:
         raise EncodingError(
@@ -175,7 +166,8 @@ def _unscaled(arrays: Mapping[str, np.ndarray], count: int) -> Tensor:
         )
     if not EXPONENTS[0] <= exponent[0] <= EXPONENTS[1]:
         raise EncodingError(f"the exponent is {exponent[0]}; expected {EXPONENTS[0]} to {EXPONENTS[1]}")
-    return torch.from_numpy(values).float() * 2.0 ** int(exponent[0])
+    with np.errstate(over="ignore"):  # they may come from anybody
+        return values.astype(np.float32) * np.float32(2.0 ** int(exponent[0]))
 
 
 def _one(arrays: Mapping[str, np.ndarray], name: str, dtypes: tuple[type, ...]) -> np.ndarray:

@@ -1,13 +1,16 @@
 """What a strategy may order. Everything in an order is data, so that it can be simulated, sent and journalled."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from polytempo.core.schedules import Schedule
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
+
+if TYPE_CHECKING:  # a client without torch needs to know its work too
+    from torch import Tensor
 
 
 @stateful

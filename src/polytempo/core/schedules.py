@@ -5,7 +5,7 @@ from math import cos, inf, pi
 from typing import Literal
 
 from polytempo.core.errors import UserError
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 
 
 @stateful

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import deque
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,44 +18,18 @@ from safetensors import safe_open
 from torch import Tensor
 
 from polytempo.core.files import write_whole
+from polytempo.core.packing import Packer, as_text, unpackable
+from polytempo.core.stateful import Attributes, is_stateful, state_name, stateful, stateful_class
 from polytempo.core.tensor_file import memory_of, write_tensors
 from polytempo.core.vectors import aligned
 
-C = TypeVar("C", bound=type)
-
-_classes: dict[str, type] = {}
-
-
-def stateful(cls: C) -> C:
-    """Let objects of this class be part of a state: a dataclass (its fields), or a class with ``save_state`` and
-    ``load_state``."""
-    if not dataclasses.is_dataclass(cls) and not hasattr(cls, "load_state"):
-        raise TypeError(f"{cls.__name__} is neither a dataclass nor has it save_state and load_state")
-    _classes[_name(cls)] = cls
-    return cls
-
-
-class Attributes:
-    """The base of a stateful class whose state is all of its attributes."""
-
-    def save_state(self) -> dict[str, object]:
-        return dict(vars(self))
-
-    @classmethod
-    def load_state(cls, saved: dict[str, object]) -> Self:
-        made = cls.__new__(cls)
-        vars(made).update(saved)
-        return made
-
-
-def _name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
+__all__ = ["Attributes", "digest", "load", "pack", "save", "save_packed", "stateful", "unpack"]
 
 
 def pack(value: object) -> tuple[str, list[Tensor]]:
     """JSON text of the structure, and the tensors it refers to by number."""
     packer = _Packer()
-    return json.dumps(packer.pack(value), separators=(",", ":")), packer.tensors
+    return as_text(packer.pack(value)), packer.tensors
 
 
 def unpack(text: str, tensors: list[Tensor], plain: bool = False) -> Any:
@@ -69,7 +43,7 @@ def digest(*values: object) -> str:
     sha = hashlib.sha256()
     for value in values:
         packer = _Packer(by_content=True)
-        sha.update(json.dumps(packer.pack(value), separators=(",", ":")).encode())
+        sha.update(as_text(packer.pack(value)).encode())
     return sha.hexdigest()
 
 
@@ -94,7 +68,7 @@ def load(path: Path) -> Any:
         return unpack(text, [aligned(file.get_tensor(str(i))) for i in range(count)])
 
 
-class _Packer:
+class _Packer(Packer):
     def __init__(self, by_content: bool = False) -> None:
         self.tensors: list[Tensor] = []
         self._by_content = by_content  # name a tensor by the hash of its bytes, not by its number
@@ -102,29 +76,14 @@ class _Packer:
         self._objects = 0
         self._alive: list[object] = []  # keeps ids valid while packing
 
-    def pack(self, value: object) -> Any:
-        # By exact type: a subclass (a named tuple, a defaultdict) would come back as something else.
-        kind = type(value)
-        if value is None or kind in (bool, int, float, str):
-            return value
-        if isinstance(value, np.generic):
-            return self.pack(value.item())
-        if kind is list:
-            return [self.pack(v) for v in value]  # type: ignore[attr-defined]
-        if kind is tuple:
-            return {"tuple": [self.pack(v) for v in value]}  # type: ignore[attr-defined]
-        if isinstance(value, deque):
-            return {"deque": [self.pack(v) for v in value], "maxlen": value.maxlen}
-        if kind is dict:
-            return {"dict": [[self.pack(k), self.pack(v)] for k, v in value.items()]}  # type: ignore[attr-defined]
+    def _pack_other(self, value: object) -> Any:
         if isinstance(value, Tensor):
             return self._tensor("tensor", value, value)
         if isinstance(value, np.ndarray):
             return self._array(value)
-        if _classes.get(_name(kind)) is kind:
+        if is_stateful(type(value)):
             return self._object(value)
-        hint = "use a dict, which keeps its order" if kind in (set, frozenset) else "use plain data, or @stateful"
-        raise TypeError(f"{kind.__name__} cannot be part of a state: {hint}")
+        raise unpackable(value)
 
     def _array(self, value: np.ndarray) -> dict[str, Any]:
         known = id(value) in self._numbers
@@ -147,7 +106,7 @@ class _Packer:
             saved = value.save_state()
         else:
             saved = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {"object": _name(type(value)), "state": {name: self.pack(v) for name, v in saved.items()}}
+        return {"object": state_name(type(value)), "state": {name: self.pack(v) for name, v in saved.items()}}
 
 
 def _content(tensor: Tensor) -> str:
@@ -185,7 +144,7 @@ class _Unpacker:
             raise ValueError("an object where only plain data may be")
         number = len(self._objects)
         self._objects[number] = None  # numbered before its parts, as when packing
-        cls: Any = _classes[tree["object"]]
+        cls: Any = stateful_class(tree["object"])
         saved = {name: self.unpack(v) for name, v in tree["state"].items()}
         self._objects[number] = cls.load_state(saved) if hasattr(cls, "load_state") else cls(**saved)
         return self._objects[number]

@@ -1,20 +1,15 @@
 """Safetensors written without copies: a header, and the tensors as they lie in memory. Writing holds no GIL, so that a
 thread may do it beside others."""
 
-import json
 import os
-from collections.abc import Iterable, Mapping
-from math import prod
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-ITEM_BYTES = {
-    **{"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4},
-    **{"F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1},
-}
-"""By the format's names."""
+from polytempo.core.tensor_format import header
+
 NAMES = {
     **{torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"},
     **{torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"},
@@ -24,21 +19,6 @@ NAMES = {
 
 SYNC_EVERY = 16 << 20
 """Bytes. A large file that is synced only at its end makes everybody's next sync wait for it."""
-
-Described = tuple[str, str, tuple[int, ...]]
-"""A tensor's name, type and shape."""
-
-
-def header(tensors: Iterable[Described]) -> bytes:
-    """The header of a file that holds these tensors one behind the other."""
-    table, begin = {}, 0
-    for name, dtype, shape in tensors:
-        end = begin + ITEM_BYTES[dtype] * prod(shape)
-        table[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
-        begin = end
-    text = json.dumps(table, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
 
 
 def memory_of(tensor: Tensor) -> memoryview:

@@ -1,17 +1,16 @@
-"""A model is one flat float32 vector and a schema of names and shapes. State dicts exist only at the edges."""
+"""A model is one flat float32 vector and a schema of names and shapes: torch's side of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polytempo.core.errors import UserError
+from polytempo.core.schema import Schema
 
 ALIGNMENT = 64
 """Bytes: where torch puts what it makes."""
+LARGEST_HALF = 65504.0
 
 
 def aligned(tensor: Tensor) -> Tensor:
@@ -20,69 +19,41 @@ def aligned(tensor: Tensor) -> Tensor:
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
-@dataclass(frozen=True)
-class Schema:
-    """Names and shapes of a model's floats, in the order of the flat vector: the parameters, then the float buffers
-    (BatchNorm statistics travel with the model). Integer buffers are not part of it."""
+def tensor_of(array: np.ndarray) -> Tensor:
+    """The array as a tensor, aligned: without a copy if it lies well."""
+    return aligned(torch.from_numpy(array))
 
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    parameter_count: int
-    """How many of the floats are parameters: the first ones."""
 
-    @classmethod
-    def of(cls, module: nn.Module) -> "Schema":
-        parameters = dict(module.named_parameters())
-        buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
-        tensors = parameters | buffers
-        return cls(
-            tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()), sum(p.numel() for p in parameters.values())
-        )
+def floats(data: memoryview) -> Tensor:
+    """A vector of the float32 numbers in these bytes."""
+    return aligned(torch.frombuffer(data, dtype=torch.float32)) if len(data) else torch.zeros(0)
 
-    @cached_property
-    def size(self) -> int:
-        return sum(prod(shape) for shape in self.shapes)
 
-    @cached_property
-    def spans(self) -> dict[str, slice]:
-        """Where each named tensor lies in the flat vector."""
-        spans, begin = {}, 0
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            spans[name] = slice(begin, begin + prod(shape))
-            begin += prod(shape)
-        return spans
+def schema_of(module: nn.Module) -> Schema:
+    """Names and shapes of a module's parameters and float buffers."""
+    parameters = dict(module.named_parameters())
+    buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
+    tensors = parameters | buffers
+    return Schema(
+        tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()), sum(p.numel() for p in parameters.values())
+    )
 
-    @property
-    def last_layer(self) -> str:
-        """The name of the layer that holds the last parameter: in a usual model, the one that makes its outputs."""
-        last = next(reversed([n for n, span in self.spans.items() if span.stop <= self.parameter_count]))
-        return last.rpartition(".")[0] or last
 
-    def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """One flat vector from named tensors, for example a state dict."""
-        missing = [name for name in self.names if name not in tensors]
-        if missing:
-            raise UserError(f"The model has no tensor named {missing[0]!r}; expected {', '.join(self.names)}.")
-        return torch.cat([tensors[name].detach().reshape(-1).to(torch.float32) for name in self.names])
+def flatten(schema: Schema, tensors: Mapping[str, Tensor]) -> Tensor:
+    """One flat vector from named tensors, for example a state dict."""
+    schema.check_complete(tensors)
+    return torch.cat([tensors[name].detach().reshape(-1).to(torch.float32) for name in schema.names])
 
-    def views(self, vector: Tensor) -> dict[str, Tensor]:
-        """Named views of a flat vector: no copy."""
-        return {name: vector[self.spans[name]].view(shape) for name, shape in zip(self.names, self.shapes, strict=True)}
 
-    def layers(self, prefixes: Sequence[str]) -> Tensor:
-        """A mask over the flat vector that is true in the tensors whose names start with one of the prefixes."""
-        mask = torch.zeros(self.size, dtype=torch.bool)
-        for prefix in prefixes:
-            chosen = [name for name in self.names if name == prefix or name.startswith(prefix + ".")]
-            if not chosen:
-                raise UserError(f"No layer is named {prefix!r}; expected a prefix of {', '.join(self.names)}.")
-            for name in chosen:
-                mask[self.spans[name]] = True
+def trained_entries(schema: Schema, mask: Tensor | None, trainable: Sequence[str]) -> Tensor | None:
+    """The coordinates that an order with this mask and these layers trains and uploads; None means all."""
+    if not trainable:
         return mask
+    layers = torch.from_numpy(schema.layers(trainable))
+    return layers if mask is None else layers & mask
 
-    def trained(self, mask: Tensor | None, trainable: Sequence[str]) -> Tensor | None:
-        """The coordinates that an order with this mask and these layers trains and uploads; None means all."""
-        if not trainable:
-            return mask
-        layers = self.layers(trainable)
-        return layers if mask is None else layers & mask
+
+def half(vector: Tensor) -> Tensor:
+    """A model in half precision; as it is, if one of its entries is too large for that."""
+    low, high = vector.aminmax()
+    return vector.half() if low >= -LARGEST_HALF and high <= LARGEST_HALF else vector

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Objective
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
+from polytempo.core.vectors import schema_of
 from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.job import Task
 
@@ -63,7 +64,7 @@ class _Workbench:
 
     def __init__(self, module: nn.Module) -> None:
         torch.set_num_threads(1)
-        self.schema = Schema.of(module)
+        self.schema = schema_of(module)
         self.module, self.dropouts = seeded_dropout(module.train())
         self.vector = torch.empty(self.schema.size)
         self.parameters = self.vector[: self.schema.parameter_count]
@@ -109,7 +110,7 @@ class _Workbench:
 def _trainable(module: nn.Module, schema: Schema) -> Tensor | None:
     """Everything but the parameters that ask for no gradient, as a mask; None if there are no such parameters."""
     frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-    return ~schema.layers(frozen) if frozen else None
+    return torch.from_numpy(~schema.layers(frozen)) if frozen else None
 
 
 def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import flatten, schema_of
 
 
 def live_in_vector(module: nn.Module) -> Tensor:
     """Make all parameters and float buffers of a module views of one new vector, and return that vector."""
-    schema = Schema.of(module)
+    schema = schema_of(module)
     vector = initial_vector(module)
     views = schema.views(vector)
     for name, tensor in _tensors(module).items():
@@ -23,7 +23,7 @@ def live_in_vector(module: nn.Module) -> Tensor:
 
 def initial_vector(module: nn.Module) -> Tensor:
     """The module's present weights as a vector of its own."""
-    return Schema.of(module).flatten(_tensors(module))
+    return flatten(schema_of(module), _tensors(module))
 
 
 def read_vector(path: Path, size: int) -> Tensor:

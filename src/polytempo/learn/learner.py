@@ -14,7 +14,7 @@ from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.registry import from_import_path
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import schema_of, trained_entries
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
@@ -71,7 +71,7 @@ class Learner:
         metric: Metric = correct,
         probe: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        self.schema = Schema.of(module)
+        self.schema = schema_of(module)
         self._normalises_batches = any(isinstance(part, _BatchNorm) for part in module.modules())
         self.engine = make_engine(engine, module, loss)
         self.scorer = Scorer(module, loss, metric)
@@ -95,7 +95,7 @@ class Learner:
                 order.work,
                 rate_at(order.work.lr, a.count),
                 objective,
-                self.schema.trained(order.mask, order.trainable),
+                trained_entries(self.schema, order.mask, order.trainable),
                 tuple(Refresh(step, send.weights, send.rebase) for step, send in a.sends),
                 int(stream(a.seed, "model dropout", order.client, a.count).integers(2**31)),
                 None if a.listen is None else heard.listen,

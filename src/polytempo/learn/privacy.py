@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from polytempo.core.errors import UserError
 
@@ -22,6 +20,10 @@ Normals = Callable[[int], np.ndarray]
 
 MOST_NOISE = 1e6
 HALVINGS = 100
+ROUNDING = 1e-12
+"""Costs that add up in another order may come to an epsilon that differs by so much."""
+FAR_BELOW = -20.0
+"""Standard deviations from which on a normal distribution's tail is computed by its series."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +69,23 @@ def system_normals(count: int) -> np.ndarray:
 
 
 def privatised(
-    start: Tensor,
-    weights: Tensor,
+    start: np.ndarray,
+    weights: np.ndarray,
     privacy: Privacy,
     normals: Normals = system_normals,
-    trained: Tensor | None = None,
-) -> Tensor:
+    trained: np.ndarray | None = None,
+) -> np.ndarray:
     """What of an update may be shown: its delta, buffers included, clipped and blurred. Where only the ``trained``
     coordinates may move, which the server says and not the data, the others stay and need no noise. A training that
     ended in NaN or Inf counts as one that moved nothing: an update that is missing would tell something, too."""
     moving = slice(None) if trained is None else trained
-    delta = weights[moving].double() - start[moving].double()
-    length = float(delta.norm())
-    delta = delta * min(1.0, privacy.clip / length) if 0 < length < math.inf else torch.zeros_like(delta)
-    noise = torch.from_numpy(normals(len(delta)))
-    shown = start.clone()
-    shown[moving] = (start[moving].double() + delta + privacy.noise * privacy.clip * noise).float()
+    began = start[moving].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        delta = weights[moving] - began
+        length = math.sqrt((delta * delta).sum())
+    delta = delta * min(1.0, privacy.clip / length) if 0 < length < math.inf else np.zeros_like(delta)
+    shown = start.copy()
+    shown[moving] = began + delta + privacy.noise * privacy.clip * normals(len(delta))
     return shown
 
 
@@ -113,11 +116,22 @@ def epsilon_at(mu: float, delta: float) -> float:
 
 def _log_delta(epsilon: float, mu: float) -> float:
     """The logarithm of ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``."""
-    from scipy.special import log_ndtr  # here, because it takes a while to import
-
-    first = float(log_ndtr(mu / 2 - epsilon / mu))
-    second = float(log_ndtr(-mu / 2 - epsilon / mu)) + epsilon
+    first = log_normal_cdf(mu / 2 - epsilon / mu)
+    second = log_normal_cdf(-mu / 2 - epsilon / mu) + epsilon
     return first + math.log(-math.expm1(second - first)) if second < first else -math.inf
+
+
+def log_normal_cdf(x: float) -> float:
+    """The logarithm of ``Phi(x)``, also where Phi underflows: there by the asymptotic series of its tail."""
+    if x > 0:
+        return math.log1p(-math.erfc(x / math.sqrt(2)) / 2)
+    if x > FAR_BELOW:
+        return math.log(math.erfc(-x / math.sqrt(2)) / 2)
+    term = series = 1.0
+    for k in range(1, 2 * int(-FAR_BELOW), 2):  # long before the terms grow again they are too small to count
+        term *= -k / (x * x)
+        series += term
+    return math.log(series) - x * x / 2 - math.log(-x) - math.log(2 * math.pi) / 2
 
 
 def updates_within(limit: float, noise: float, delta: float, spent: float = 0.0) -> int:
@@ -126,7 +140,8 @@ def updates_within(limit: float, noise: float, delta: float, spent: float = 0.0)
     _check("epsilon", limit, 0 <= limit < math.inf, "0 or more")
 
     def fits(updates: int) -> bool:
-        return epsilon_at(math.hypot(spent, math.sqrt(updates) * mu_of(noise)), delta) <= limit
+        reached = epsilon_at(math.hypot(spent, math.sqrt(updates) * mu_of(noise)), delta)
+        return reached <= limit * (1 + ROUNDING)
 
     if not fits(1):
         return 0

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from polytempo.core.encodings import Encoding, ErrorFeedback, added, half
+from polytempo.core.encodings import Encoding, ErrorFeedback, added
+from polytempo.core.vectors import half, tensor_of
 from polytempo.learn.learner import Assignment, Outcome
 from polytempo.sim.flight import Flight
 
@@ -51,11 +52,14 @@ class Compression:
         if self.upload is None:
             return outcome
         client = flight.order.client
-        feedback = ErrorFeedback(self.upload, self.residuals.get(client))
-        arrays, self.residuals[client] = feedback.encode(outcome.weights - outcome.start, trained)
+        residual, mask = self.residuals.get(client), None if trained is None else trained.numpy()
+        feedback = ErrorFeedback(self.upload, None if residual is None else residual.numpy())
+        arrays, left = feedback.encode((outcome.weights - outcome.start).numpy(), mask)
+        self.residuals[client] = tensor_of(left)
         entries = outcome.weights.numel() if trained is None else int(trained.sum())
         start = _sent(flight, outcome.chosen)
-        return replace(outcome, start=start, weights=added(start, self.upload.decode(arrays, entries), trained))
+        arrived = added(start.numpy(), self.upload.decode(arrays, entries), mask)
+        return replace(outcome, start=start, weights=tensor_of(arrived))
 
 
 def _rounded(vector: Tensor) -> Tensor:

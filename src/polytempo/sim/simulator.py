@@ -16,6 +16,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
 from polytempo.core.streams import stream
+from polytempo.core.vectors import trained_entries
 from polytempo.learn.asking import Asking
 from polytempo.learn.learner import Learner, Outcome
 from polytempo.sim.agenda import Agenda
@@ -224,7 +225,7 @@ class Simulator:
         self.traffic.order(self.now, order.models_down)
         here = self.now + self.network.down_seconds(client, order.models_down * self.network.model_bytes)
         density = 1.0 if order.mask is None else float(order.mask.float().mean())
-        upload = self.learner.schema.trained(order.mask, order.trainable)
+        upload = trained_entries(self.learner.schema, order.mask, order.trainable)
         check_upload(order, upload)
         flight = Flight(
             self.agenda.ticket(),
@@ -320,7 +321,7 @@ class Simulator:
             return  # it was told to report, and did
         del self._flights[client]
         outcome: Outcome = self.pool.result(ticket)
-        trained = self.learner.schema.trained(flight.order.mask, flight.order.trainable)
+        trained = trained_entries(self.learner.schema, flight.order.mask, flight.order.trainable)
         arrived = self.uploads.arriving(outcome, flight, trained)
         self.traffic.upload(self.now, flight.upload_bytes)
         if not arrived.finite:

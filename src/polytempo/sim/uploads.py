@@ -7,6 +7,7 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
+from polytempo.core.vectors import tensor_of
 from polytempo.learn.learner import Outcome
 from polytempo.learn.privacy import Privacy, epsilon, privatised
 from polytempo.sim.compression import Compression
@@ -93,6 +94,6 @@ class Uploads:
                 "would leave them without noise. With privacy, take a method that asks nothing, such as fedasync."
             )
         normals = stream(self._seed, "privacy noise", client, count).standard_normal
-        return replace(
-            outcome, weights=privatised(outcome.start, outcome.weights, privacy, normals, trained), finite=True
-        )
+        mask = None if trained is None else trained.numpy()
+        shown = privatised(outcome.start.numpy(), outcome.weights.numpy(), privacy, normals, mask)
+        return replace(outcome, weights=tensor_of(shown), finite=True)

@@ -17,7 +17,7 @@ from polytempo.serve.client.client import Client, Task
 from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.protocol import messages
-from polytempo.serve.protocol.wire import FRAME_BYTES
+from polytempo.serve.protocol.framing import FRAME_BYTES
 from polytempo.serve.protocol.wire_pb2 import Head, Ready
 from polytempo.serve.server.checks import ANSWER_BYTES
 from polytempo.serve.server.server import WAITING_MESSAGES, GrpcSession

@@ -15,6 +15,7 @@ from torch import nn
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Orders, Report, Send
+from polytempo.core.vectors import flatten
 from polytempo.learn.asking import LOOKS, parse_asking, wait
 from polytempo.learn.models import Inputs
 from polytempo.serve.client import own_data
@@ -353,7 +354,7 @@ def test_each_exchange_is_logged_with_the_accuracy_before_and_after(
 
     def accuracy(tensors: dict[str, np.ndarray]) -> float:
         local, learner = mine.now(), mine.learner
-        weights = learner.schema.flatten({name: torch.from_numpy(array) for name, array in tensors.items()})
+        weights = flatten(learner.schema, {name: torch.from_numpy(array) for name, array in tensors.items()})
         return round(float(learner.scorer.metric(weights, local.x, local.y[local.test], local.test).mean()), 4)
 
     # With its last update it asked for no model.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Objective, Orders, Report, Send, Train
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.learn.learner import Assignment
 from polytempo.serve.access.access import read_token
 from polytempo.serve.client.join import Trained, carry_out, check_schema, join, order_of

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from polytempo.core.errors import UserError
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.learn.privacy import Privacy, epsilon, epsilon_at, updates_within
 from polytempo.serve.client.ledger import Ledger, SpentError
 from polytempo.serve.protocol import wire_pb2 as pb
+from polytempo.serve.protocol.bodies import entry_of, make_body
 from polytempo.serve.protocol.tasks import Task, task_of
-from polytempo.serve.protocol.wire import entry_of, make_body
 
 PRIVACY = Privacy(1.0, 8.0)
 MODEL = {"weight": np.arange(4, dtype=np.float32).reshape(2, 2), "bias": np.zeros(2, np.float32)}

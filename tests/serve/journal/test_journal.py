@@ -20,9 +20,9 @@ from safetensors.numpy import save_file
 
 from polytempo.core.errors import PassingError, UserError
 from polytempo.core.events import Update
+from polytempo.core.schema import Schema
 from polytempo.core.state import digest
 from polytempo.core.streams import stream
-from polytempo.core.vectors import Schema
 from polytempo.serve.journal import journal as journal_module
 from polytempo.serve.journal import opening
 from polytempo.serve.journal import snapshots as snapshots_module

@@ -16,21 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from polytempo.core.vectors import Schema
-from polytempo.serve.protocol import wire
-from polytempo.serve.protocol.wire import (
-    FRAME_BYTES,
-    SESSION,
-    Assembler,
-    WireError,
-    as_written,
-    entries_of,
-    entry_of,
-    floats,
-    frames,
-    make_body,
-    read_body,
-)
+from polytempo.core.schema import Schema
+from polytempo.core.vectors import floats
+from polytempo.serve.protocol import framing
+from polytempo.serve.protocol.bodies import as_written, entries_of, entry_of, make_body, read_body
+from polytempo.serve.protocol.framing import FRAME_BYTES, SESSION, Assembler, WireError, frames
 from polytempo.serve.protocol.wire_pb2 import Accepted, Frame, Head, Hello, Leave, Pull, Push, Ready, Task
 from support.serving import Hosted, Running, hosted, nudge, running, until
 
@@ -60,7 +50,7 @@ def test_a_message_of_any_size_arrives_in_frames_of_bounded_size(size: int) -> N
 @given(st.lists(st.lists(st.binary(max_size=40), max_size=4), min_size=1, max_size=4), st.integers(1, 20))
 def test_messages_arrive_one_after_the_other_however_they_are_cut(messages: list[list[bytes]], room: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "FRAME_BYTES", room)
+        patch.setattr(framing, "FRAME_BYTES", room)
         sent = [frame for body in messages for frame in frames(Head(pull=Pull()), body)]
     assert [bytes(body) for _, body in assembled(sent)] == [b"".join(body) for body in messages]
 
@@ -116,7 +106,7 @@ def test_a_body_that_we_write_is_read_by_the_safetensors_library_and_the_other_w
 
 def test_a_body_of_the_models_own_order_is_read_without_a_copy() -> None:
     schema = Schema(("b", "a"), ((2,), (2, 2)), 6)
-    body = bytearray(b"".join(make_body(entries_of(schema), [torch.arange(6.0)])))
+    body = bytearray(b"".join(make_body(entries_of(schema), [np.arange(6, dtype=np.float32)])))
     data = as_written(body, entries_of(schema))
     assert data is not None
     assert torch.equal(floats(data), torch.arange(6.0))
@@ -217,6 +207,19 @@ def mutated(content: bytes, changes: list[tuple[float, int, bytes]]) -> bytes:
         place = round(where * len(changed))
         changed[place : place + cut] = put
     return bytes(changed)
+
+
+@MANY
+@given(arrays, mutations)
+def test_a_body_that_is_read_is_read_as_the_safetensors_library_does(
+    tensors: dict[str, np.ndarray], changes: list[tuple[float, int, bytes]]
+) -> None:
+    body = mutated(save(tensors), changes)
+    with suppress(WireError):
+        found = read_body(body)
+        expected = load(body) if body else {}
+        assert found.keys() == expected.keys()
+        assert all(np.array_equal(found[name], expected[name], equal_nan=True) for name in expected)
 
 
 def begin(served: Hosted) -> None:

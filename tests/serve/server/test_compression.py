@@ -13,12 +13,13 @@ from safetensors.numpy import save_file
 from polytempo.core.encodings import ErrorFeedback, parse_encoding
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Orders
+from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
-from polytempo.core.vectors import Schema
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.protocol import messages
-from polytempo.serve.protocol.wire import Buffer, entry_of, make_body, read_body
+from polytempo.serve.protocol.bodies import entry_of, make_body, read_body
+from polytempo.serve.protocol.framing import Buffer
 from polytempo.serve.protocol.wire_pb2 import Head, Hello
 from polytempo.serve.server.operations import Operations
 from polytempo.strategies import Strategy
@@ -122,12 +123,10 @@ def test_what_top_k_holds_back_is_sent_in_later_updates(tmp_path: Path) -> None:
             before, task = flat(server), client.task(30)
             start = np.concatenate([task.tensors[name].reshape(-1) for name in server.host.service.schema.names])
             schema = server.host.service.schema
-            tensors = {n: t.numpy() for n, t in schema.views(torch.from_numpy(start + step)).items()}
-            client.push(task, tensors, samples=5, timeout=30)
-            moved = torch.from_numpy(start + step) - torch.from_numpy(start)
-            encoded, left = twin.encode(moved)
+            client.push(task, schema.views(start + step), samples=5, timeout=30)
+            encoded, left = twin.encode(start + step - start)
             twin.taken(left)
-            assert torch.equal(flat(server), before + twin.encoding.decode(encoded, 64))
+            assert torch.equal(flat(server), before + torch.from_numpy(twin.encoding.decode(encoded, 64)))
             arrived.append(flat(server) - before)
     assert all(int((step != 0).sum()) == 7 for step in arrived)
     assert len(set(torch.stack(arrived).nonzero()[:, 1].tolist())) > 7

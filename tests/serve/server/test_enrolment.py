@@ -27,7 +27,7 @@ from polytempo.serve.access.access import (
 from polytempo.serve.access.roster import ACCESS, Roster, hash_of
 from polytempo.serve.client import enrolment as enrolment_module
 from polytempo.serve.client.enrolment import enrol_client
-from polytempo.serve.protocol.wire import ENROL
+from polytempo.serve.protocol.framing import ENROL
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
 from polytempo.serve.server import enrolment as enrolments_module
 from polytempo.serve.server.enrolment import Enrolments

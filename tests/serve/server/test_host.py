@@ -15,7 +15,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Send, Train
 from polytempo.core.state import digest
 from polytempo.serve.journal.database import JournalError
-from polytempo.serve.protocol.wire import entries_of, make_body
+from polytempo.serve.protocol.bodies import entries_of, make_body
 from polytempo.serve.protocol.wire_pb2 import Head, Hello, Pull, Push, Ready
 from polytempo.serve.server.requests import Request
 from polytempo.serve.state import service as services
@@ -152,7 +152,9 @@ def test_a_pull_is_answered_with_the_model_even_if_the_strategy_orders_nothing(t
         begun(served)
         assert served.pull(0).WhichOneof("kind") == "model"
         _, body = served.sessions[0].sent[-1]
-        expected = make_body(entries_of(served.host.service.schema), [served.host.service.strategy.model_for(0)])
+        expected = make_body(
+            entries_of(served.host.service.schema), [served.host.service.strategy.model_for(0).numpy()]
+        )
         assert bytes(body) == b"".join(expected)
 
 

@@ -21,7 +21,7 @@ from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
 from polytempo.serve.client.enrolment import enrol_client
-from polytempo.serve.protocol.wire import CHANNEL_OPTIONS, SESSION
+from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Pull
 from support.serving import Running, nudge, running, until
 from support.strangers import OWN_CONNECTION, stranger

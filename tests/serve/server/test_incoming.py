@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polytempo.serve.protocol.wire import FRAME_BYTES, WireError, frames
+from polytempo.serve.protocol.framing import FRAME_BYTES, WireError, frames
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Pull, Push, Ready
 from polytempo.serve.server.incoming import BusyError, Incoming, Memory, Pace, size_of
 from polytempo.serve.server.operations import Limits

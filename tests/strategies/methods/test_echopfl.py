@@ -14,8 +14,9 @@ from torch import nn
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, Send, Train
+from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.job import Batches, Task
 from polytempo.learn.learner import Learner
 from polytempo.learn.questions import Asked, questions
@@ -149,7 +150,7 @@ def test_a_client_without_a_cluster_is_given_the_largest_ones_model():
 
 def test_feedback_is_chi_squared_times_the_variance_of_the_soft_labels():
     module = nn.Sequential(nn.Linear(3, 3))
-    weights = Schema.of(module).flatten({"0.weight": 2 * torch.eye(3), "0.bias": torch.zeros(3)})
+    weights = flatten(schema_of(module), {"0.weight": 2 * torch.eye(3), "0.bias": torch.zeros(3)})
     x = torch.eye(3)[[0, 0, 1, 1]]  # predicted as they are: labels 0, 0, 1, 1
     y = torch.tensor([0, 1, 1, 1])
     answer = questions["fit"](Asked(Scorer(module), x, y, np.arange(4), weights, weights))

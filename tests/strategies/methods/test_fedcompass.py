@@ -16,7 +16,7 @@ from polytempo import simulate
 from polytempo.cli import main as cli
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Due, Work
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.sim.evaluation import Stop
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.fedcompass import FedCompass, FedCompassM, FedCompassN

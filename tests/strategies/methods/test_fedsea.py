@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polytempo.core.orders import SetTimer, Work
+from polytempo.core.schema import Schema
 from polytempo.core.state import digest, pack, unpack
-from polytempo.core.vectors import Schema
 from polytempo.sim.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.fedsea import FedSEA, Pace, Training

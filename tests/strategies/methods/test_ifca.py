@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from polytempo.core.events import Update
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.ifca import IFCA, IFCAAsync
 from support.building import begun, simulator, vector

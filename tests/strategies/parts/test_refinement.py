@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from polytempo.core.orders import Send, Train
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
+from polytempo.core.vectors import schema_of
 from polytempo.strategies.parts.refinement import along_direction, nearest_pair, worst_fifth
 from polytempo.strategies.parts.soft_labels import divergence
 from support.building import vector
@@ -67,7 +68,7 @@ def test_without_last_layer_an_expanded_cluster_trains_in_full():
 
 def test_the_last_layer_is_the_one_with_the_last_parameters():
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
-    assert Schema.of(module).last_layer == "2"
+    assert schema_of(module).last_layer == "2"
     assert Schema(("w",), ((2,),), 2).last_layer == "w"
 
 

@@ -1,7 +1,6 @@
 """``access.json``: who may talk to the server. Each client and each operator has one secret token; the server keeps
 only the tokens' hashes, with one-time codes for enrolment and the clients in quarantine."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ from pydantic import (
 
 from polytempo.core.errors import PassingError, UserError
 from polytempo.core.files import hand_over, write_bytes
+from polytempo.core.locks import LockedError, take
 from polytempo.core.validation import refusal
 
 ACCESS = "access.json"
@@ -200,18 +200,13 @@ def changing(directory: Path, make: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def _take(lock: int, directory: Path) -> None:
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise PassingError(
-                    f"Somebody else has been changing {directory / ACCESS} for {LOCK_SECONDS:g} s. Nothing was "
-                    "changed. Is a `polytempo` command there that was stopped half-way? End it, and try again."
-                ) from None
-            time.sleep(0.02)
+    try:
+        take(lock, directory / ACCESS, LOCK_SECONDS)
+    except LockedError:
+        raise PassingError(
+            f"{directory / ACCESS} is locked by another process (waited {LOCK_SECONDS:g} s). Nothing was changed. Is a "
+            "`polytempo` command there that was stopped half-way? End it, and try again."
+        ) from None
 
 
 def changes(before: Roster, after: Roster) -> dict[str, Any]:

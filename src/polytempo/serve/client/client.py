@@ -10,8 +10,8 @@ from typing import Any
 
 from polytempo.core.encodings import parse_encodings
 from polytempo.core.errors import UserError
+from polytempo.core.schema import Schema
 from polytempo.core.state import pack
-from polytempo.core.vectors import Schema
 from polytempo.serve.access.access import read_token
 from polytempo.serve.access.tls import client_credentials
 from polytempo.serve.addresses import check_loopback
@@ -20,8 +20,9 @@ from polytempo.serve.client.kept_task import KeptTask, check_place, forget, read
 from polytempo.serve.client.uploads import Uploads
 from polytempo.serve.logs import log
 from polytempo.serve.protocol import wire_pb2 as pb
+from polytempo.serve.protocol.bodies import entry_of, make_body
+from polytempo.serve.protocol.framing import WireError
 from polytempo.serve.protocol.tasks import Model, Place, Task, Tensors, model_of, task_of
-from polytempo.serve.protocol.wire import WireError, entry_of, make_body
 
 __all__ = ["Client", "Model", "Place", "Task", "Tensors"]
 

@@ -17,7 +17,7 @@ import grpc
 
 from polytempo.core.errors import UserError
 from polytempo.serve.logs import log
-from polytempo.serve.protocol.wire import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
+from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0

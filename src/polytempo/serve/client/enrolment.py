@@ -17,7 +17,7 @@ from polytempo.serve.access.roster import hash_of
 from polytempo.serve.access.tls import client_credentials
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import hint_for, in_words
-from polytempo.serve.protocol.wire import ENROL
+from polytempo.serve.protocol.framing import ENROL
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
 
 SECONDS = 30.0

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Objective, Send, Train
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
+from polytempo.core.vectors import flatten, trained_entries
 from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
 from polytempo.learn.learner import Assignment, Outcome
 from polytempo.learn.questions import questions
@@ -189,8 +190,9 @@ class Participant:
         if self._ledger is None:
             return _handed(outcome, order, local, trained)
         # With privacy, nothing else: neither answers nor the choice among candidates nor scores.
-        shown = released(task, outcome, local.learner.schema.trained(order.mask, order.trainable), self._ledger)
-        return _upload(shown, order, local.learner.schema), len(local.train), {"steps": outcome.steps}
+        schema = local.learner.schema
+        shown = released(task, outcome, trained_entries(schema, order.mask, order.trainable), self._ledger)
+        return _upload(shown, order, schema), len(local.train), {"steps": outcome.steps}
 
     def pushed(self, task: Task) -> None:
         """The server has the result: the next task brings its answer."""
@@ -299,7 +301,7 @@ def order_of(task: Task, client: int, schema: Schema) -> Train:
 
 
 def _flat(tensors: Tensors, schema: Schema) -> Tensor:
-    return schema.flatten({name: torch.from_numpy(array) for name, array in tensors.items()})
+    return flatten(schema, {name: torch.from_numpy(array) for name, array in tensors.items()})
 
 
 def _check_questions(asked: Sequence[str]) -> None:
@@ -333,7 +335,7 @@ def _score(local: Local, weights: Tensor) -> tuple[float, float]:
 
 
 def _upload(weights: Tensor, order: Train, schema: Schema) -> dict[str, np.ndarray]:
-    trained = schema.trained(order.mask, order.trainable)
+    trained = trained_entries(schema, order.mask, order.trainable)
     return {
         name: tensor.numpy()
         for name, tensor in schema.views(weights).items()

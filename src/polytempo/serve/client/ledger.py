@@ -1,18 +1,18 @@
 """How much a client has revealed: its privatised updates, counted in a file before they leave, so that a crash can only
 count one too many. The count belongs to the data, not to a server: who uses the data elsewhere takes the same file."""
 
-import fcntl
 import json
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
-from polytempo.core.vectors import Schema
+from polytempo.core.locks import locked
+from polytempo.core.schema import Schema
 from polytempo.learn.privacy import Privacy, epsilon_at, mu_of, privatised, updates_within
 from polytempo.serve.client.uploads import end_of, start_of, trained_by
 from polytempo.serve.protocol.tasks import Task
@@ -115,7 +115,7 @@ class Ledger:
         end = end_of({name: np.asarray(array, np.float32) for name, array in trained.items()}, start, moving, schema)
         self.count()
         shown = privatised(start, end, self.privacy, trained=moving)
-        return {name: tensor.numpy() for name, tensor in schema.views(shown).items()}
+        return schema.views(shown)
 
 
 def _mu(updates: Updates) -> float:
@@ -162,9 +162,6 @@ def write_updates(file: Path, updates: Updates) -> None:
     write_bytes(file, json.dumps(said).encode() + b"\n", 0o600)
 
 
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
+def _locked(file: Path) -> AbstractContextManager[None]:
     """Nobody else counts meanwhile. The lock is a file beside it, because the ledger itself is replaced."""
-    with file.with_name(file.name + ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return locked(file.with_name(file.name + ".lock"))

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from torch import Tensor
 
 from polytempo.core.errors import UserError
+from polytempo.core.vectors import tensor_of
 from polytempo.learn.asking import Asking, check_private
 from polytempo.learn.learner import Outcome
 from polytempo.learn.privacy import privatised
@@ -46,4 +47,5 @@ def released(task: Task, outcome: Outcome, trained: Tensor | None, ledger: Ledge
     """The update that may leave, counted before it does."""
     ledger.count()
     log("released", task=task.number, updates=ledger.updates, epsilon=round(ledger.epsilon, 4))
-    return privatised(outcome.start, outcome.weights, ledger.privacy, trained=trained)
+    mask = None if trained is None else trained.numpy()
+    return tensor_of(privatised(outcome.start.numpy(), outcome.weights.numpy(), ledger.privacy, trained=mask))

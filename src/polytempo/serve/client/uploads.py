@@ -5,12 +5,10 @@ import logging
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from polytempo.core.encodings import Arrays, ErrorFeedback, parse_encoding
 from polytempo.core.errors import UserError
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.tasks import Task, Tensors, read_tensors
 
@@ -23,7 +21,7 @@ class Upload(NamedTuple):
     encoding: str
     """Empty: whole float32 tensors."""
     arrays: Arrays
-    left: Tensor | None = None
+    left: np.ndarray | None = None
     """What is held back of it."""
 
 
@@ -71,30 +69,28 @@ class Uploads:
         self._made = None
 
 
-def start_of(task: Task, chosen: int | None, schema: Schema) -> Tensor:
+def start_of(task: Task, chosen: int | None, schema: Schema) -> np.ndarray:
     """The model that the update counts from, as it came."""
     tensors = read_tensors(task.started.body, schema)
     best = task.base == task.number and task.ordered.candidate_use == "best"
     prefix = f"candidate/{chosen}/" if best and f"candidate/{chosen}/{schema.names[0]}" in tensors else ""
-    return schema.flatten({name: torch.from_numpy(tensors[prefix + name]) for name in schema.names})
+    return schema.flatten({name: tensors[prefix + name] for name in schema.names})
 
 
-def trained_by(task: Task, schema: Schema) -> Tensor | None:
+def trained_by(task: Task, schema: Schema) -> np.ndarray | None:
     """The entries that the task trains; None for all."""
-    masks = {
-        name: torch.from_numpy(task.extras[f"mask/{name}"]) for name in schema.names if f"mask/{name}" in task.extras
-    }
-    return schema.trained(schema.flatten(masks).bool() if masks else None, task.ordered.trainable)
+    masks = {name: task.extras[f"mask/{name}"] for name in schema.names if f"mask/{name}" in task.extras}
+    return schema.trained(schema.flatten(masks) != 0 if masks else None, task.ordered.trainable)
 
 
-def end_of(tensors: Arrays, start: Tensor, trained: Tensor | None, schema: Schema) -> Tensor:
+def end_of(tensors: Arrays, start: np.ndarray, trained: np.ndarray | None, schema: Schema) -> np.ndarray:
     """The result as one vector. Tensors that the task does not train may be left out."""
     for name in tensors:
         if name not in schema.names:
             raise UserError(
                 f"The update holds tensor {name!r}, which is none of the model's: {', '.join(schema.names)}."
             )
-    end = start.clone()
+    end = start.copy()
     for name, shape in zip(schema.names, schema.shapes, strict=True):
         span = schema.spans[name]
         if name not in tensors:
@@ -105,5 +101,5 @@ def end_of(tensors: Arrays, start: Tensor, trained: Tensor | None, schema: Schem
                 f"The update's tensor {name!r} has shape {list(tensors[name].shape)}; expected {list(shape)}."
             )
         else:
-            end.numpy()[span] = tensors[name].reshape(-1)  # torch would warn of arrays that are read-only
+            end[span] = tensors[name].reshape(-1)
     return end

@@ -8,7 +8,6 @@
 ``append`` writes the bodies and syncs them, then commits the rows; a row never speaks of bytes that are not safe. What
 a crash leaves behind the last row is forgotten."""
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -24,8 +23,9 @@ from typing import Any, cast
 from safetensors import SafetensorError
 from torch import Tensor
 
+from polytempo.core.locks import LockedError, take
+from polytempo.core.schema import Schema
 from polytempo.core.state import load, pack, save_packed
-from polytempo.core.vectors import Schema
 from polytempo.serve.journal.database import (
     DATABASE,
     DamagedError,
@@ -116,8 +116,8 @@ class Journal:
             with suppress(PermissionError):  # nobody else may write here; who may read it is up to whoever made it
                 self.directory.chmod(self.directory.stat().st_mode & ~0o022)
             self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            take(self._lock, self.directory)
+        except LockedError:
             raise UnwritableError(f"Another server is running on the journal in {self.directory}.") from None
         except OSError as error:
             raise unwritable(self.directory, error) from None

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
+from polytempo.core.schema import Schema
 from polytempo.core.state import digest
-from polytempo.core.vectors import Schema
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import ProxySets

@@ -12,6 +12,7 @@ import torch
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
+from polytempo.core.vectors import trained_entries
 from polytempo.serve.journal.database import DamagedError, JournalError
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import beginning, code_versions, journal_objects, settings_of
@@ -171,7 +172,7 @@ def _hand_over(delta: torch.Tensor, event: Event, other: Replayed) -> None:
             "on a journal."
         )
     start = flight.sends[-1][1].weights if flight.sends else flight.order.weights
-    trained = other.service.schema.trained(flight.order.mask, flight.order.trainable)
+    trained = trained_entries(other.service.schema, flight.order.mask, flight.order.trainable)
     weights = start + (delta if trained is None else torch.where(trained, delta, 0.0))
     base = flight.sends[-1][0] if flight.sends else flight.number
     answers = {name: handed.answers[name] for name in questions}

@@ -5,10 +5,12 @@ from typing import Any
 
 import torch
 
+from polytempo.core.schema import Schema
 from polytempo.core.state import pack, unpack
-from polytempo.core.tensor_file import header
-from polytempo.core.vectors import Schema
-from polytempo.serve.protocol.wire import Buffer, entries_of, entry_of, floats, make_body, memory_of, read_body
+from polytempo.core.tensor_format import header
+from polytempo.core.vectors import floats
+from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body, memory_of, read_body
+from polytempo.serve.protocol.framing import Buffer
 from polytempo.serve.state.events import Event, Handed
 
 
@@ -32,8 +34,8 @@ def packed(event: Event, schema: Schema) -> tuple[str, list[Buffer]]:
         "loss": handed.loss,
     }
     if not arrays:
-        return json.dumps(detail), make_body(entries, [handed.weights])
-    return json.dumps(detail), [header(entries), memory_of(handed.weights), *map(memory_of, arrays)]
+        return json.dumps(detail), make_body(entries, [handed.weights.numpy()])
+    return json.dumps(detail), [header(entries), memory_of(handed.weights.numpy()), *map(memory_of, arrays)]
 
 
 def unpacked(at: float, kind: Any, client: int, detail: str, body: bytearray | None, schema: Schema) -> Event:

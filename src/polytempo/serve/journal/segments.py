@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from polytempo.core.files import sync_directory
-from polytempo.serve.protocol.wire import Buffer
+from polytempo.serve.protocol.framing import Buffer
 
 SEGMENT_BYTES = 64 << 20
 """A file that is longer is followed by another."""

@@ -7,14 +7,16 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from polytempo.core.encodings import half, parse_encoding
+from polytempo.core.encodings import parse_encoding
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Report, Send, Train, Work
 from polytempo.core.schedules import rate_at
+from polytempo.core.schema import Schema
 from polytempo.core.tensor_file import NAMES
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import half
 from polytempo.serve.protocol import wire_pb2 as pb
-from polytempo.serve.protocol.wire import LARGEST_HEAD, Buffer, Entry, entries_of, make_body
+from polytempo.serve.protocol.bodies import Entry, entries_of, make_body
+from polytempo.serve.protocol.framing import LARGEST_HEAD, Buffer
 from polytempo.serve.state.service import Dispatched
 
 Message = tuple[pb.Head, Sequence[Buffer]]
@@ -140,7 +142,7 @@ def _body(vectors: Sequence[Named], schema: Schema, download: str) -> list[Buffe
         if download and vector.dtype == torch.float32:
             vector = _half(vector)
         entries += entries_of(schema, prefix, NAMES[vector.dtype])
-        data.append(vector)
+        data.append(vector.numpy())
     return make_body(entries, data)
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polytempo.core.orders import Work
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.serve.protocol import wire_pb2 as pb
-from polytempo.serve.protocol.wire import as_written, entries_of, floats, read_body
+from polytempo.serve.protocol.bodies import as_written, entries_of, read_body
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -113,7 +113,7 @@ def read_tensors(body: bytearray, schema: Schema) -> dict[str, np.ndarray]:
     precision is float32 again."""
     data = as_written(body, entries_of(schema))
     if data is not None:
-        return {name: tensor.numpy() for name, tensor in schema.views(floats(data).clone()).items()}
+        return schema.views(np.frombuffer(data, np.float32).copy())
     return {
         name: array.astype(np.float32) if array.dtype == np.float16 else array
         for name, array in read_body(body).items()

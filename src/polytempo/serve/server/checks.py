@@ -11,10 +11,12 @@ from torch import Tensor
 
 from polytempo.core.encodings import Arrays, EncodingError, added, parse_encoding
 from polytempo.core.errors import UserError
+from polytempo.core.schema import Schema
 from polytempo.core.state import unpack
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import floats, tensor_of, trained_entries
 from polytempo.serve.access.roster import LONGEST_REASON
-from polytempo.serve.protocol.wire import WireError, as_written, body_header, entries_of, floats, read_body
+from polytempo.serve.protocol.bodies import as_written, body_header, entries_of, read_body
+from polytempo.serve.protocol.framing import WireError
 from polytempo.serve.protocol.wire_pb2 import Push
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.state.events import Handed
@@ -74,7 +76,7 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, oper
     if push.steps > most:
         raise Refused(f"the update says that it did {push.steps} steps; the task has {most}")
     start = base[0]
-    trained = schema.trained(flight.order.mask, flight.order.trainable)
+    trained = trained_entries(schema, flight.order.mask, flight.order.trainable)
     if push.encoding:
         weights, found = _decoded(push.encoding[:LONGEST_NAME], body, start, trained)
     else:
@@ -136,7 +138,8 @@ def _decoded(name: str, body: bytearray, start: Tensor, trained: Tensor | None) 
         difference = encoding.decode({part: found.pop(part) for part in encoding.parts if part in found}, entries)
     except (UserError, EncodingError) as error:
         raise Refused(f"the update cannot be decoded: {error}") from None
-    return added(start, difference, trained), found
+    weights = added(start.numpy(), difference, None if trained is None else trained.numpy())
+    return tensor_of(weights), found
 
 
 def _read(body: bytearray, longest_header: int) -> Arrays:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from polytempo.serve.protocol.wire import FRAME_BYTES, LARGEST_HEAD, Assembler, WireError
+from polytempo.serve.protocol.framing import FRAME_BYTES, LARGEST_HEAD, Assembler, WireError
 from polytempo.serve.protocol.wire_pb2 import Frame, Head
 from polytempo.serve.server.operations import Limits
 

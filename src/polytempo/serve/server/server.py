@@ -19,8 +19,8 @@ from polytempo.serve.addresses import cannot_listen, check_loopback
 from polytempo.serve.logs import log
 from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.protocol import messages
+from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SERVICE, WireError, frames
 from polytempo.serve.protocol.messages import Message
-from polytempo.serve.protocol.wire import CHANNEL_OPTIONS, SERVICE, WireError, frames
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
 from polytempo.serve.server.checks import largest_message
 from polytempo.serve.server.enrolment import Enrolments

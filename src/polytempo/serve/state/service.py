@@ -12,6 +12,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.state import digest, pack, stateful
 from polytempo.core.status import Status
+from polytempo.core.vectors import trained_entries
 from polytempo.serve.state.events import Event, Handed
 from polytempo.strategies.base.contract import check_order, check_upload
 from polytempo.strategies.base.strategy import Strategy
@@ -200,7 +201,7 @@ class Service:
             return None
         flight = self.flights.get(order.client)
         if isinstance(order, Train):
-            check_upload(order, self.schema.trained(order.mask, order.trainable))
+            check_upload(order, trained_entries(self.schema, order.mask, order.trainable))
             member = self.members[order.client]
             self.flights[order.client] = Flight(self.number, order, member.tasks, self.now)
             self._become(order.client, Status.TRAINING)

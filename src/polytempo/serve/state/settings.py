@@ -11,8 +11,9 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
+from polytempo.core.schema import Schema
 from polytempo.core.validation import refusal
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.flat import initial_vector, read_vector
 from polytempo.learn.models import Inputs, first_model
 from polytempo.strategies.base.settings import Method
@@ -50,7 +51,7 @@ class ServiceSettings(Method):
         if self.init is not None and named and self.proxies is None:
             return _read_tensors(self.init)
         module = first_model(self.model, self.inputs(), self.seed)
-        schema = Schema.of(module)
+        schema = schema_of(module)
         if self.init is None:
             return schema, initial_vector(module)
         # Only a model that can compute is of use with proxy sets.
@@ -64,7 +65,7 @@ class ServiceSettings(Method):
                 f"The tensors of {path} are not those of the model {self.model} for data like {self.data}. With "
                 "--proxies the server computes with the model: give --model and --data that fit the file."
             )
-        return schema.flatten(found.views(weights))
+        return flatten(schema, found.views(weights))
 
 
 def make_settings(**given: Any) -> ServiceSettings:
@@ -88,7 +89,7 @@ def _read_tensors(path: Path) -> tuple[Schema, Tensor]:
     # A file does not say which of its tensors are buffers; all count as parameters.
     shapes = tuple(tuple(tensor.shape) for tensor in tensors.values())
     schema = Schema(tuple(tensors), shapes, sum(tensor.numel() for tensor in tensors.values()))
-    vector = schema.flatten(tensors)
+    vector = flatten(schema, tensors)
     if not vector.isfinite().all():
         raise UserError(f"Initial model {path} holds NaN or Inf.")
     return schema, vector

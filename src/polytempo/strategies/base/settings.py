@@ -10,7 +10,7 @@ from torch import Tensor
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
 from polytempo.core.schedules import parse_rate
-from polytempo.core.vectors import Schema
+from polytempo.core.schema import Schema
 from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
 from polytempo.strategies.parts.participation import parse_quota

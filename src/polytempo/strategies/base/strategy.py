@@ -15,9 +15,9 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Objective, Order, Orders, Train, Work
 from polytempo.core.registry import Registry, from_import_path, unknown
+from polytempo.core.schema import Schema
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.validation import refusal
-from polytempo.core.vectors import Schema
 from polytempo.strategies.parts.participation import EVERYONE, Participation, Quota
 from polytempo.strategies.parts.robust import Mix, Screen, leading_nowhere
 

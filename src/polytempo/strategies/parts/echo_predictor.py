@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from polytempo.core.schema import Schema
 from polytempo.core.state import Attributes, stateful
 from polytempo.core.streams import stream
-from polytempo.core.vectors import Schema
+from polytempo.core.vectors import schema_of
 from polytempo.strategies.parts.echo_states import RECORDED
 
 LAST = 10
@@ -113,7 +114,7 @@ def _log_ratio(change: float, accumulated: float) -> float:
 def _network() -> tuple[Network, Schema]:
     """The shape of the network; its own weights are never used."""
     network = Network()
-    return network, Schema.of(network)
+    return network, schema_of(network)
 
 
 def _verdicts(weights: Tensor, windows: Tensor) -> Tensor:
