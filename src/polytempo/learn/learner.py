@@ -18,7 +18,7 @@ from polytempo.core.vectors import Schema
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
-from polytempo.learn.job import Batches, Refresh, Task, make_batches
+from polytempo.learn.job import Batches, Job, Refresh, make_batches
 from polytempo.learn.models import Inputs, first_model
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
@@ -42,7 +42,7 @@ class Assignment:
     sends: tuple[tuple[int, Send], ...] = ()
     """Refreshes, each with the number of steps done when it arrived."""
     listen: Callable[[int], Sequence[Send] | None] | None = None
-    """Instead of ``sends``, for a client in real time: what arrives during training, asked for as ``Task.listen``."""
+    """Instead of ``sends``, for a client in real time: what arrives during training, asked for as ``Job.listen``."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ class Learner:
             check_parts(module, loss, metric, x, y)
             # No steps, but what has to be compiled is compiled now and not on the clock of a run.
             no_steps = make_batches(np.arange(len(y)), 1, 0, stream(0, "probe"))
-            self.engine.train(Task(initial_vector(module), x, y, no_steps, Work(), lr=0.0))
+            self.engine.train(Job(initial_vector(module), x, y, no_steps, Work(), lr=0.0))
 
     def carry_out(self, a: Assignment) -> Outcome:
         order = a.order
         start, version, chosen, objective, answers = self._choose(a)
         heard = _Heard(a)
         weights = self.engine.train(
-            Task(
+            Job(
                 start,
                 a.x,
                 a.y,
