@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from polytempo.core.events import Update
 from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.streams import stream
 from polytempo.learn.eager import EagerEngine
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.fused import engine as fused
 from polytempo.learn.job import Batches, Job, Refresh, make_batches
-from polytempo.learn.learner import Assignment, Learner, Outcome
+from polytempo.learn.learner import Assignment, Learner
 
 STEPS, SAMPLES = 12, 23
 MODELS: dict[str, Callable[[], nn.Module]] = {
@@ -231,8 +232,8 @@ def learner_and_assignment(engine: str, name: str) -> tuple[Learner, Assignment]
     return Learner(module, engine), Assignment(order, job.x, job.y, np.arange(SAMPLES), STEPS, count=1, seed=3)
 
 
-def same(a: Outcome, b: Outcome) -> bool:
-    numbers = (a.version, a.steps, a.finite) == (b.version, b.steps, b.finite)
+def same(a: Update, b: Update) -> bool:
+    numbers = (a.client, a.version, a.samples, a.steps) == (b.client, b.version, b.samples, b.steps)
     return numbers and torch.equal(a.weights, b.weights) and torch.equal(a.start, b.start)
 
 

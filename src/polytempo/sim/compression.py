@@ -6,8 +6,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from polytempo.core.encodings import Encoding, ErrorFeedback, added, half
-from polytempo.learn.learner import Assignment, Outcome
-from polytempo.sim.flight import Flight
+from polytempo.core.events import Update
+from polytempo.core.flight import Flight
+from polytempo.learn.learner import Assignment
 
 
 class Compression:
@@ -46,25 +47,18 @@ class Compression:
             sends=tuple((step, replace(send, weights=_rounded(send.weights))) for step, send in assignment.sends),
         )
 
-    def arriving(self, outcome: Outcome, flight: Flight, trained: Tensor | None) -> Outcome:
+    def arriving(self, update: Update, flight: Flight, trained: Tensor | None) -> Update:
         """What the server makes of what a client sends: counted from the model as it was before it travelled."""
         if self.upload is None:
-            return outcome
-        client = flight.order.client
-        feedback = ErrorFeedback(self.upload, self.residuals.get(client))
-        arrays, self.residuals[client] = feedback.encode(outcome.weights - outcome.start, trained)
-        entries = outcome.weights.numel() if trained is None else int(trained.sum())
-        start = _sent(flight, outcome.chosen)
-        return replace(outcome, start=start, weights=added(start, self.upload.decode(arrays, entries), trained))
+            return update
+        feedback = ErrorFeedback(self.upload, self.residuals.get(update.client))
+        arrays, self.residuals[update.client] = feedback.encode(update.delta, trained)
+        entries = update.weights.numel() if trained is None else int(trained.sum())
+        base = flight.base(flight.latest, update.chosen)
+        assert base is not None
+        weights = added(base.weights, self.upload.decode(arrays, entries), trained)
+        return replace(update, start=base.weights, weights=weights)
 
 
 def _rounded(vector: Tensor) -> Tensor:
     return half(vector).float()
-
-
-def _sent(flight: Flight, chosen: int | None) -> Tensor:
-    """The model that the client last started from."""
-    if flight.sends:
-        return flight.sends[-1][1].weights
-    offered = flight.order.candidates
-    return flight.order.weights if offered is None or chosen is None else offered.models[chosen]

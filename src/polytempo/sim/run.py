@@ -23,12 +23,12 @@ from polytempo.learn.flat import read_vector
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.privacy import parse_privacy
+from polytempo.sim.agenda import Kind
 from polytempo.sim.compression import Compression
 from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_clusters, write_json
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.exchanges import exchange_figures
 from polytempo.sim.experiment import Experiment
-from polytempo.sim.flight import Kind
 from polytempo.sim.history import History, Row
 from polytempo.sim.measures import cluster_figures, device_figures
 from polytempo.sim.simulator import Simulator
