@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.events import Update
@@ -16,8 +15,6 @@ from polytempo.core.flight import Flight
 from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
 from polytempo.core.streams import stream
-from polytempo.learn.asking import Asking
-from polytempo.learn.learner import Learner
 from polytempo.sim.agenda import Agenda, Kind
 from polytempo.sim.asks import Asks
 from polytempo.sim.clients import Clients
@@ -28,11 +25,9 @@ from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.network import Network
 from polytempo.sim.traffic import Traffic
 from polytempo.sim.training import Training
-from polytempo.sim.uploads import Uploads
+from polytempo.sim.world import World
 from polytempo.strategies.base.contract import check_order, check_upload
 from polytempo.strategies.base.strategy import Strategy
-from polytempo.world.devices import Devices
-from polytempo.world.federation import Federation
 
 
 class Simulator:
@@ -40,37 +35,25 @@ class Simulator:
     given a saved state ends bit-identical to one that was never stopped."""
 
     def __init__(
-        self,
-        strategy: Strategy,
-        federation: Federation,
-        devices: Devices,
-        learner: Learner,
-        stop: Stop,
-        eval_every: int,
-        seed: int,
-        workers: int,
-        history: History,
-        asking: Asking | None = None,
-        uploads: Uploads | None = None,
+        self, strategy: Strategy, world: World, stop: Stop, eval_every: int, workers: int, history: History
     ) -> None:
-        self.strategy, self.federation, self.devices, self.learner = strategy, federation, devices, learner
-        self.eval_every, self.seed = eval_every, seed
-        self.history, self.uploads = history, uploads or Uploads()
+        self.strategy, self.eval_every, self.history = strategy, eval_every, history
+        self.federation, self.devices, self.learner = world.federation, world.devices, world.learner
+        self.uploads, self.seed, self._x = world.uploads, world.seed, world.x
         self.pool = Lookahead(workers)
-        self._x = torch.from_numpy(federation.dataset.x)
-        self.evaluator = Evaluator(strategy, federation, devices, learner, stop, history, self.pool, self._x)
-        self.network = Network(devices, strategy.travels, learner.schema.size, self.uploads.compression)
+        self.evaluator = Evaluator(strategy, world, stop, history, self.pool)
+        self.network = Network(world.devices, strategy.travels, world.learner.schema.size, world.uploads.compression)
         self.traffic = Traffic(history, self.network.model_bytes)
-        self.asks = None if asking is None else Asks(asking, federation, learner.scorer, self._x, seed)
-        exchanges = Exchanges(strategy, federation, learner, history, self.pool, self._x)
-        self.exchanges = exchanges if asking is not None or federation.mixtures is not None else None
+        self.asks = None if world.asking is None else Asks(world.asking, world)
+        exchanges = world.asking is not None or world.federation.mixtures is not None
+        self.exchanges = Exchanges(strategy, world, history, self.pool) if exchanges else None
 
         self.now = 0.0
         self.updates = 0
         self.client_steps = 0
         self.refused_in_a_row = 0
         self.agenda = Agenda()
-        self.clients = Clients(len(federation))
+        self.clients = Clients(len(world.federation))
         self._trainings: dict[int, Training] = {}
         self._finished = False
 
