@@ -28,6 +28,7 @@ from polytempo.learn.models import Inputs
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.history import History
 from polytempo.sim.simulator import Simulator
+from polytempo.sim.world import World
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.casa import Casa
 from polytempo.strategies.parts.decay import Decay
@@ -85,9 +86,9 @@ def measure(dataset: Dataset, clients: int, updates: int, **parameters: float) -
     strategy = TimedCasa(**parameters)  # type: ignore[arg-type]
     TimedCasa.events, TimedCasa.mixing = [], []
     strategy.begin(Setting(initial, learner.schema, WORK, planned_updates=updates))
-    devices = make_devices("slow:0.3x5", clients, seed=0)
+    world = World(federation, make_devices("slow:0.3x5", clients, seed=0), learner)
     stop = Stop(updates=updates)
-    simulator = Simulator(strategy, federation, devices, learner, stop, 10**9, 0, WORKERS, History())
+    simulator = Simulator(strategy, world, stop, eval_every=10**9, workers=WORKERS, history=History())
     readings: list[tuple[float, float, float, float]] = []
 
     def after_event() -> None:

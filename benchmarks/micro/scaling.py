@@ -19,6 +19,7 @@ from polytempo.learn.learner import Learner
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.history import History
 from polytempo.sim.simulator import Simulator
+from polytempo.sim.world import World
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.parts.participation import Quota
@@ -40,8 +41,8 @@ def build(clients: int) -> Simulator:
     work = Work(steps=1, epochs=None, batch_size=2, lr=0.01)
     strategy.begin(Setting(initial_vector(module), learner.schema, work, Quota(count=10)))
     federation = make_federation(dataset, "iid", clients, seed=0)
-    devices = make_devices("slow:0.3x5", clients, seed=0)
-    return Simulator(strategy, federation, devices, learner, Stop(updates=EVENTS), 10**9, 0, 1, History())
+    world = World(federation, make_devices("slow:0.3x5", clients, seed=0), learner)
+    return Simulator(strategy, world, Stop(updates=EVENTS), eval_every=10**9, workers=1, history=History())
 
 
 def seconds_per_event(clients: int) -> float:

@@ -24,7 +24,7 @@ from polytempo.core.orders import Work
 from polytempo.core.streams import stream
 from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.engines import make_engine
-from polytempo.learn.job import Engine, Task, make_batches
+from polytempo.learn.job import Engine, Job, make_batches
 from polytempo.learn.models import Inputs, build_model
 
 CLIENTS = 8
@@ -66,17 +66,17 @@ def measure(case: Case, data_dir: Path | None, repeats: int) -> None:
     module = build_model(case.model, Inputs(case.shape, 10), seed=1)
     start = flatten(schema_of(module), dict(module.named_parameters()))
     x, y = samples(case, data_dir)
-    tasks = [task_of(client, start, x, y, case.steps) for client in range(CLIENTS)]
+    jobs = [job_of(client, start, x, y, case.steps) for client in range(CLIENTS)]
     loaders = [loader_of(client, x, y) for client in range(CLIENTS)]
     eager, fused = make_engine("eager", module), make_engine("fused", module)
     with ThreadPoolExecutor(2) as pool:
         ways: dict[str, Callable[[], None]] = {
             "usual 1": lambda: usual_loop(module, start, loaders, case.steps, threads=1),
             "usual 2": lambda: usual_loop(module, start, loaders, case.steps, threads=2),
-            "eager 1": lambda: train_all(eager, tasks),
-            "eager 2": lambda: train_all(eager, tasks, pool),
-            "fused 1": lambda: train_all(fused, tasks),
-            "fused 2": lambda: train_all(fused, tasks, pool),
+            "eager 1": lambda: train_all(eager, jobs),
+            "eager 2": lambda: train_all(eager, jobs, pool),
+            "fused 1": lambda: train_all(fused, jobs),
+            "fused 2": lambda: train_all(fused, jobs, pool),
             "gemm": large_product,
         }
         seconds: dict[str, list[float]] = {way: [] for way in ways}
@@ -112,10 +112,10 @@ def samples(case: Case, data_dir: Path | None) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(x), torch.from_numpy(rng.integers(0, 10, count))
 
 
-def task_of(client: int, start: Tensor, x: Tensor, y: Tensor, steps: int) -> Task:
+def job_of(client: int, start: Tensor, x: Tensor, y: Tensor, steps: int) -> Job:
     rows = np.arange(client * SAMPLES, (client + 1) * SAMPLES)
     batches = make_batches(rows, BATCH, steps, stream(0, "batches", client))
-    return Task(start, x, y, batches, Work(batch_size=BATCH), LR)
+    return Job(start, x, y, batches, Work(batch_size=BATCH), LR)
 
 
 def loader_of(client: int, x: Tensor, y: Tensor) -> DataLoader:
@@ -143,9 +143,9 @@ def usual_loop(module: nn.Module, start: Tensor, loaders: list[DataLoader], step
         nn.utils.parameters_to_vector(module.parameters())
 
 
-def train_all(engine: Engine, tasks: list[Task], pool: ThreadPoolExecutor | None = None) -> None:
+def train_all(engine: Engine, jobs: list[Job], pool: ThreadPoolExecutor | None = None) -> None:
     torch.set_num_threads(1)
-    list(pool.map(engine.train, tasks) if pool else map(engine.train, tasks))
+    list(pool.map(engine.train, jobs) if pool else map(engine.train, jobs))
 
 
 PRODUCT = 768

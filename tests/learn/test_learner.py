@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
+from polytempo.core.events import Update
 from polytempo.core.orders import Train, Work
 from polytempo.core.streams import stream
 from polytempo.learn import learner as learner_module
@@ -136,7 +137,7 @@ def test_a_loss_and_a_metric_of_ones_own_that_fit_are_accepted() -> None:
 # Carrying out
 
 
-def carry_out(learner: Learner, module: nn.Module, *asked: str) -> learner_module.Outcome:
+def carry_out(learner: Learner, module: nn.Module, *asked: str) -> Update:
     order = Train(0, initial_vector(module), 0, Work(batch_size=4), questions=asked)
     return learner.carry_out(Assignment(order, X, Y, np.arange(12), steps=3, count=0, seed=0))
 

@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from polytempo.core.events import Update
 from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.streams import stream
 from polytempo.learn.eager import EagerEngine
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.fused import engine as fused
-from polytempo.learn.job import Batches, Refresh, Task, make_batches
-from polytempo.learn.learner import Assignment, Learner, Outcome
+from polytempo.learn.job import Batches, Job, Refresh, make_batches
+from polytempo.learn.learner import Assignment, Learner
 
 STEPS, SAMPLES = 12, 23
 MODELS: dict[str, Callable[[], nn.Module]] = {
@@ -30,14 +31,14 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     ),
 }
 WAYS = [("eager", name) for name in MODELS] + [("fused", "mlp"), ("fused", "cnn")]
-OPTIONS: dict[str, Callable[[Task], Task]] = {
-    "sgd": lambda task: task,
-    "momentum": lambda task: replace(task, work=Work(momentum=0.9, weight_decay=1e-3)),
-    "adam": lambda task: replace(task, work=Work(optimizer="adam"), lr=0.01),
-    "proximal": lambda task: replace(task, objective=Objective(proximal=0.5)),
-    "anchor": lambda task: replace(task, objective=Objective(0.5, 0.2, 0.1, near(task.start, "anchor"))),
-    "linear": lambda task: replace(task, objective=Objective(linear=near(task.start, "linear") - task.start)),
-    "mask": lambda task: replace(task, mask=torch.from_numpy(stream(0, "mask").random(len(task.start)) < 0.5)),
+OPTIONS: dict[str, Callable[[Job], Job]] = {
+    "sgd": lambda job: job,
+    "momentum": lambda job: replace(job, work=Work(momentum=0.9, weight_decay=1e-3)),
+    "adam": lambda job: replace(job, work=Work(optimizer="adam"), lr=0.01),
+    "proximal": lambda job: replace(job, objective=Objective(proximal=0.5)),
+    "anchor": lambda job: replace(job, objective=Objective(0.5, 0.2, 0.1, near(job.start, "anchor"))),
+    "linear": lambda job: replace(job, objective=Objective(linear=near(job.start, "linear") - job.start)),
+    "mask": lambda job: replace(job, mask=torch.from_numpy(stream(0, "mask").random(len(job.start)) < 0.5)),
 }
 STOP = None
 
@@ -51,24 +52,24 @@ def segments(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(fused, "LONGEST_SEGMENT", request.param)
 
 
-def trainer_and_task(engine: str, name: str, option: str = "sgd") -> tuple[Any, Task]:
+def trainer_and_job(engine: str, name: str, option: str = "sgd") -> tuple[Any, Job]:
     torch.manual_seed(0)
     module = MODELS[name]()
     rng = stream(0, "listening test")
     x = torch.from_numpy(rng.standard_normal((SAMPLES, 1, 6, 6), dtype=np.float32))
     y = torch.from_numpy(rng.integers(0, 4, SAMPLES))
     batches = make_batches(np.arange(SAMPLES), 5, STEPS, rng)
-    task = OPTIONS[option](Task(initial_vector(module), x, y, batches, Work(), lr=0.1))
-    return (EagerEngine if engine == "eager" else fused.FusedEngine)(module), task
+    job = OPTIONS[option](Job(initial_vector(module), x, y, batches, Work(), lr=0.1))
+    return (EagerEngine if engine == "eager" else fused.FusedEngine)(module), job
 
 
 def near(w: Tensor, purpose: str) -> Tensor:
     return w + 0.05 * torch.from_numpy(stream(1, purpose).standard_normal(len(w), dtype=np.float32))
 
 
-def cut(task: Task, steps: int) -> Task:
-    rows, offsets = task.batches.rows, task.batches.offsets
-    return replace(task, batches=Batches(rows[: offsets[steps]], offsets[: steps + 1]))
+def cut(job: Job, steps: int) -> Job:
+    rows, offsets = job.batches.rows, job.batches.offsets
+    return replace(job, batches=Batches(rows[: offsets[steps]], offsets[: steps + 1]))
 
 
 class Listener:
@@ -94,61 +95,59 @@ class Listener:
 @options
 @ways
 @pytest.mark.usefixtures("segments")
-def test_refreshes_that_are_heard_give_the_bits_of_refreshes_that_were_known(
-    engine: str, name: str, option: str
-) -> None:
-    trainer, task = trainer_and_task(engine, name, option)
-    fresh = [near(task.start, str(i)) for i in range(4)]
+def test_refreshes_that_arrive_give_the_bits_of_refreshes_that_were_known(engine: str, name: str, option: str) -> None:
+    trainer, job = trainer_and_job(engine, name, option)
+    fresh = [near(job.start, str(i)) for i in range(4)]
     news = ((0, fresh[0]), (3, fresh[1]), (3, fresh[2]), (7, fresh[3]))
     listener = Listener(*((k, Refresh(-1, w, rebase=i % 2 == 1)) for i, (k, w) in enumerate(news)))
-    result = trainer.train(replace(task, listen=listener))
+    result = trainer.train(replace(job, listen=listener))
     assert [done for done, _ in listener.told] == [0, 3, 3, 7]
     known = tuple(replace(refresh, at_step=done) for done, refresh in listener.told)
-    assert torch.equal(result, trainer.train(replace(task, refreshes=known)))
-    assert not torch.equal(result, trainer.train(task))
+    assert torch.equal(result, trainer.train(replace(job, refreshes=known)))
+    assert not torch.equal(result, trainer.train(job))
 
 
 @options
 @ways
 @pytest.mark.usefixtures("segments")
 def test_listening_without_news_changes_no_bit(engine: str, name: str, option: str) -> None:
-    trainer, task = trainer_and_task(engine, name, option)
-    assert torch.equal(trainer.train(replace(task, listen=Listener())), trainer.train(task))
+    trainer, job = trainer_and_job(engine, name, option)
+    assert torch.equal(trainer.train(replace(job, listen=Listener())), trainer.train(job))
 
 
 @options
 @ways
 @pytest.mark.usefixtures("segments")
 def test_a_training_that_is_stopped_is_a_training_of_fewer_steps(engine: str, name: str, option: str) -> None:
-    trainer, task = trainer_and_task(engine, name, option)
+    trainer, job = trainer_and_job(engine, name, option)
     listener = Listener((5, STOP))
-    stopped = trainer.train(replace(task, listen=listener))
+    stopped = trainer.train(replace(job, listen=listener))
     [(done, _)] = listener.told
     assert 5 <= done < STEPS
     assert listener.asked[-1] == done
-    assert torch.equal(stopped, trainer.train(cut(task, done)))
+    assert torch.equal(stopped, trainer.train(cut(job, done)))
 
 
 @ways
 def test_a_stop_before_the_first_step_gives_back_the_start(engine: str, name: str) -> None:
-    trainer, task = trainer_and_task(engine, name)
-    assert torch.equal(trainer.train(replace(task, listen=Listener((0, STOP)))), task.start)
+    trainer, job = trainer_and_job(engine, name)
+    assert torch.equal(trainer.train(replace(job, listen=Listener((0, STOP)))), job.start)
 
 
 @ways
 @pytest.mark.parametrize("rebase", [False, True])
 @pytest.mark.usefixtures("segments")
 def test_a_refresh_and_a_stop_may_come_before_the_same_step(engine: str, name: str, rebase: bool) -> None:
-    trainer, task = trainer_and_task(engine, name, "mask")
-    refresh = Refresh(3, near(task.start, "fresh"), rebase)
-    heard = trainer.train(replace(task, listen=Listener((3, refresh), (3, STOP))))
-    assert torch.equal(heard, trainer.train(replace(cut(task, 3), refreshes=(refresh,))))
+    trainer, job = trainer_and_job(engine, name, "mask")
+    refresh = Refresh(3, near(job.start, "fresh"), rebase)
+    listened = trainer.train(replace(job, listen=Listener((3, refresh), (3, STOP))))
+    assert torch.equal(listened, trainer.train(replace(cut(job, 3), refreshes=(refresh,))))
 
 
 def test_eager_listens_before_every_step_and_not_after_the_last() -> None:
-    trainer, task = trainer_and_task("eager", "mlp")
+    trainer, job = trainer_and_job("eager", "mlp")
     listener = Listener()
-    trainer.train(replace(task, listen=listener))
+    trainer.train(replace(job, listen=listener))
     assert listener.asked == list(range(STEPS))
 
 
@@ -159,14 +158,14 @@ def test_fused_listens_between_segments_that_grow_while_they_are_short(
     longest: float, asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fused, "LONGEST_SEGMENT", longest)
-    trainer, task = trainer_and_task("fused", "mlp")
+    trainer, job = trainer_and_job("fused", "mlp")
     listener = Listener()
-    trainer.train(replace(task, listen=listener))
+    trainer.train(replace(job, listen=listener))
     assert listener.asked == asked
 
 
 def test_fused_segments_shrink_again_when_steps_become_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, task = trainer_and_task("fused", "mlp")
+    trainer, job = trainer_and_job("fused", "mlp")
     monkeypatch.setattr(fused, "LONGEST_SEGMENT", float("inf"))
     asked = []
 
@@ -176,7 +175,7 @@ def test_fused_segments_shrink_again_when_steps_become_slow(monkeypatch: pytest.
             monkeypatch.setattr(fused, "LONGEST_SEGMENT", 0.0)
         return []
 
-    trainer.train(replace(task, listen=listen))
+    trainer.train(replace(job, listen=listen))
     assert asked == [0, 1, 3, 7, 9, 10, 11]
 
 
@@ -187,24 +186,24 @@ def test_without_listening_a_whole_training_is_one_call_of_compiled_code(
     calls = []
     compiled = fused.train
     monkeypatch.setattr(fused, "train", lambda *arguments: (calls.append(1), compiled(*arguments))[1])
-    trainer, task = trainer_and_task("fused", "cnn")
-    refreshes = tuple(Refresh(4 + i, near(task.start, str(i))) for i in range(known))
-    trainer.train(replace(task, refreshes=refreshes))
+    trainer, job = trainer_and_job("fused", "cnn")
+    refreshes = tuple(Refresh(4 + i, near(job.start, str(i))) for i in range(known))
+    trainer.train(replace(job, refreshes=refreshes))
     assert len(calls) == 1
 
 
 def test_listening_compiles_nothing_anew() -> None:
-    trainer, task = trainer_and_task("fused", "cnn", "adam")
-    trainer.train(task)
+    trainer, job = trainer_and_job("fused", "cnn", "adam")
+    trainer.train(job)
     before = len(fused.train.signatures)
-    trainer.train(replace(task, listen=Listener((0, Refresh(0, near(task.start, "fresh"))), (3, STOP))))
+    trainer.train(replace(job, listen=Listener((0, Refresh(0, near(job.start, "fresh"))), (3, STOP))))
     assert len(fused.train.signatures) == before
 
 
 @ways
 def test_a_training_whose_listener_fails_leaves_no_trace_in_the_next(engine: str, name: str) -> None:
-    trainer, task = trainer_and_task(engine, name, "momentum")
-    alone = trainer.train(task)
+    trainer, job = trainer_and_job(engine, name, "momentum")
+    alone = trainer.train(job)
 
     def listen(done: int) -> list[Refresh]:
         if done >= 3:
@@ -212,14 +211,14 @@ def test_a_training_whose_listener_fails_leaves_no_trace_in_the_next(engine: str
         return []
 
     with pytest.raises(ConnectionError):
-        trainer.train(replace(task, listen=listen))
-    assert torch.equal(trainer.train(task), alone)
+        trainer.train(replace(job, listen=listen))
+    assert torch.equal(trainer.train(job), alone)
 
 
 def test_refreshes_are_either_known_or_listened_for() -> None:
-    _, task = trainer_and_task("eager", "mlp")
+    _, job = trainer_and_job("eager", "mlp")
     with pytest.raises(ValueError, match="not both"):
-        replace(task, refreshes=(Refresh(0, task.start),), listen=Listener())
+        replace(job, refreshes=(Refresh(0, job.start),), listen=Listener())
 
 
 # The client's half
@@ -228,13 +227,13 @@ def test_refreshes_are_either_known_or_listened_for() -> None:
 def learner_and_assignment(engine: str, name: str) -> tuple[Learner, Assignment]:
     torch.manual_seed(0)
     module = MODELS[name]()
-    _, task = trainer_and_task(engine, name)
-    order = Train(2, task.start, 5, Work(batch_size=5, momentum=0.9), Objective(proximal=0.1))
-    return Learner(module, engine), Assignment(order, task.x, task.y, np.arange(SAMPLES), STEPS, count=1, seed=3)
+    _, job = trainer_and_job(engine, name)
+    order = Train(2, job.start, 5, Work(batch_size=5, momentum=0.9), Objective(proximal=0.1))
+    return Learner(module, engine), Assignment(order, job.x, job.y, np.arange(SAMPLES), STEPS, count=1, seed=3)
 
 
-def same(a: Outcome, b: Outcome) -> bool:
-    numbers = (a.version, a.steps, a.finite) == (b.version, b.steps, b.finite)
+def same(a: Update, b: Update) -> bool:
+    numbers = (a.client, a.version, a.samples, a.steps) == (b.client, b.version, b.samples, b.steps)
     return numbers and torch.equal(a.weights, b.weights) and torch.equal(a.start, b.start)
 
 
@@ -245,10 +244,10 @@ def test_a_client_that_hears_of_models_hands_in_what_one_that_knew_them_does(eng
     start = assignment.order.weights
     one, two = Send(2, near(start, "one"), 7), Send(2, near(start, "two"), 9, rebase=True)
     listener = Listener((1, one), (7, two))
-    heard = learner.carry_out(replace(assignment, listen=listener))
-    assert same(heard, learner.carry_out(replace(assignment, sends=tuple(listener.told))))
-    assert (heard.version, heard.steps) == (9, STEPS)
-    assert torch.equal(heard.start, two.weights)
+    listened = learner.carry_out(replace(assignment, listen=listener))
+    assert same(listened, learner.carry_out(replace(assignment, sends=tuple(listener.told))))
+    assert (listened.version, listened.steps) == (9, STEPS)
+    assert torch.equal(listened.start, two.weights)
 
 
 @ways
@@ -257,10 +256,10 @@ def test_a_client_that_is_told_to_report_hands_in_what_it_has_and_says_how_much_
     send = Send(2, near(assignment.order.weights, "one"), 7)
     for news in ([(3, STOP)], [(0, STOP)], [(1, send), (3, STOP)], [(3, send), (3, STOP)]):
         listener = Listener(*news)
-        heard = learner.carry_out(replace(assignment, listen=listener))
+        listened = learner.carry_out(replace(assignment, listen=listener))
         *sends, (done, _) = listener.told
-        assert same(heard, learner.carry_out(replace(assignment, steps=done, sends=tuple(sends))))
-        assert (heard.version, heard.steps) == (7 if sends else 5, done)
+        assert same(listened, learner.carry_out(replace(assignment, steps=done, sends=tuple(sends))))
+        assert (listened.version, listened.steps) == (7 if sends else 5, done)
 
 
 @ways

@@ -78,7 +78,7 @@ def test_clients_train_on_the_data_they_have_when_they_ask() -> None:
     )
     generations = []
     submit = sim._submit
-    sim._submit = lambda client, flight: (generations.append(flight.generation), submit(client, flight))  # type: ignore[method-assign, assignment, func-returns-value]
+    sim._submit = lambda training: (generations.append(training.generation), submit(training))  # type: ignore[method-assign, assignment, func-returns-value]
     sim.run()
     assert generations[:3] == [1, 1, 1]
 

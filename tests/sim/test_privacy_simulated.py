@@ -7,9 +7,9 @@ import torch
 
 from polytempo import simulate
 from polytempo.core.errors import UserError
-from polytempo.learn.learner import Outcome
 from polytempo.learn.privacy import Privacy, epsilon
 from polytempo.sim.uploads import Uploads
+from support.building import update
 
 SMALL = {"clients": 5, "updates": 30, "partition": "iid"}
 
@@ -29,11 +29,11 @@ def test_much_noise_leaves_nothing_to_learn_from() -> None:
 
 def test_every_update_of_every_client_gets_noise_of_its_own() -> None:
     uploads, start = Uploads(seed=3, privacy=Privacy(1.0, 0.5)), torch.zeros(100)
-    outcome = Outcome(start + 1, start, 0, 1)
-    shown = [uploads.sent(outcome, client, count).weights for client in (0, 1) for count in (0, 1)]
+    updates = [update(client, 0, start, start + 1) for client in (0, 1)]
+    shown = [uploads.sent(trained, count).weights for trained in updates for count in (0, 1)]
     assert len({tuple(weights.tolist()) for weights in shown}) == 4
     trained = torch.arange(100) < 40
-    moved = uploads.sent(outcome, 0, 0, trained).weights != start
+    moved = uploads.sent(updates[0], 0, trained).weights != start
     assert torch.equal(moved, trained)
 
 

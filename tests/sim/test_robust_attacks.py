@@ -5,12 +5,11 @@ import torch
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
-from polytempo.learn.learner import Outcome
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.sim.uploads import Attack, Uploads, parse_attack
 from polytempo.strategies import make_strategy
-from support.building import simulator
+from support.building import simulator, update
 
 START, TRAINED = torch.tensor([1.0, 1.0]), torch.tensor([1.5, 0.5])
 
@@ -33,14 +32,14 @@ def test_an_attack_that_is_not_understood_is_refused(bad):
 
 def test_attackers_multiply_their_delta_and_the_others_send_what_they_trained():
     uploads = Uploads(Attack(0.5, -2.0), clients=4, seed=0)
-    outcome = Outcome(TRAINED, START, version=3, steps=1)
     assert len(uploads.attackers) == 2
     for client in range(4):
-        arriving = uploads.sent(outcome, client, count=0)
+        trained = update(client, 3, START, TRAINED)
+        arriving = uploads.sent(trained, count=0)
         if client in uploads.attackers:
             assert arriving.weights.tolist() == [0.0, 2.0]
         else:
-            assert arriving is outcome
+            assert arriving is trained
 
 
 def test_who_attacks_is_a_matter_of_the_seed():

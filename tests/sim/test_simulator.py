@@ -179,7 +179,7 @@ def test_a_drift_at_the_beginning_is_there_in_the_first_training():
     sim = simulator(FedAsync(), clients=2, drifts=(Drift(at=0.0, kind="swap", labels=((0, 1),)),), stop=Stop(updates=1))
     sim.run()
     assert [mark["time"] for mark in sim.history.marks] == [0.0, 0.0]
-    assert all(flight.generation == 1 for flight in sim._flights.values())
+    assert all(training.generation == 1 for training in sim._trainings.values())
 
 
 def test_an_update_with_nan_is_refused_and_a_diverging_run_ends_in_plain_words():

@@ -18,6 +18,7 @@ from polytempo.sim.evaluation import Stop
 from polytempo.sim.history import History
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.uploads import Uploads
+from polytempo.sim.world import World
 from polytempo.strategies import Setting, Strategy
 from polytempo.strategies.parts.participation import EVERYONE, Quota
 from polytempo.world.dataset import Dataset
@@ -111,16 +112,11 @@ def simulator(
     given = {"proxies": proxies, **(objects or {})}
     setting = Setting(initial_vector(module), learner.schema, work, participation, objects=given)
     strategy.begin(setting)
-    return Simulator(
-        strategy,
+    world = World(
         federation,
         make_devices(devices, clients, seed=0),
         learner,
-        stop or Stop(updates=12),
-        eval_every=6,
-        seed=0,
-        workers=workers,
-        history=History(),
         asking=None if asking is None else parse_asking(asking),
-        uploads=uploads,
+        uploads=uploads or Uploads(),
     )
+    return Simulator(strategy, world, stop or Stop(updates=12), eval_every=6, workers=workers, history=History())

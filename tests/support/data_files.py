@@ -53,10 +53,11 @@ def write_uci_har(folder: Path) -> None:
 
 
 def write_harbox(root: Path) -> None:
-    for user, file, separator, rows in (("u2", "Walk", " ", 2), ("u1", "Walk", ",", 1), ("u1", "Hop", ", ", 1)):
+    """Files of 100 lines per window, and 7 more of a window that was cut off."""
+    for user, file, separator, windows in (("u2", "Walk", " ", 2), ("u1", "Walk", ",", 1), ("u1", "Hop", ", ", 1)):
         (root / user).mkdir(parents=True, exist_ok=True)
-        lines = [separator.join(str(moment * 10 + k) for moment in range(100) for k in range(10)) for _ in range(rows)]
-        (root / user / f"{file}_train.txt").write_text("\n".join(lines))
+        lines = [separator.join(str(line % 100 * 10 + k) for k in range(10)) for line in range(100 * windows + 7)]
+        (root / user / f"{file}_train.txt").write_text("\n".join(lines) + "\n")
 
 
 def write_ag_news(folder: Path, file: str, rows: list[tuple[int, str, str]]) -> None:

@@ -12,10 +12,10 @@ from torch import nn
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Objective, Orders, Send, Train
-from polytempo.learn.learner import Assignment, Outcome
+from polytempo.learn.learner import Assignment
 from polytempo.sim.evaluation import Stop
-from polytempo.sim.flight import Flight
 from polytempo.sim.simulator import Simulator
+from polytempo.sim.training import Training
 from polytempo.strategies import Strategy, make_strategy
 from polytempo.strategies.parts.participation import parse_quota
 from polytempo.world.proxies import write_proxies
@@ -88,7 +88,7 @@ class Told:
 
     def __init__(self, sim: Simulator) -> None:
         self._strategy, self._record = sim.strategy, sim._record
-        self._flight: Flight | None = None
+        self._training: Training | None = None
         self.script: list[Happened] = []
         sim.strategy = self  # type: ignore[assignment]
         sim._record = self.record  # type: ignore[method-assign]
@@ -104,14 +104,15 @@ class Told:
 
         return tell
 
-    def record(self, update: Update, flight: Flight, staleness: int) -> None:
-        self._flight = flight
-        self._record(update, flight, staleness)
+    def record(self, update: Update, training: Training, staleness: int) -> None:
+        self._training = training
+        self._record(update, training, staleness)
 
     def receive(self, update: Update, now: float) -> Orders:
-        flight = self._flight
-        assert flight is not None
-        happened = Happened("updated", update.client, now, update.steps, flight.generation, tuple(flight.sends))
+        training = self._training
+        assert training is not None
+        sends = tuple(zip(training.refreshed_at, (send for _, send in training.flight.sends), strict=True))
+        happened = Happened("updated", update.client, now, update.steps, training.generation, sends)
         self.script.append(happened)
         return self._strategy.receive(update, now)
 
@@ -144,7 +145,7 @@ def simulated(name: str, world: str, directory: Path) -> Iterator[tuple[Simulato
     yield sim, told.script, given
 
 
-def carried_out(sim: Simulator, happened: Happened, order: Train, count: int, sends: list[Send]) -> Outcome:
+def carried_out(sim: Simulator, happened: Happened, order: Train, count: int, sends: list[Send]) -> Update:
     """What a client makes of the order that the service gave it."""
     data = sim.federation.client(happened.client, happened.generation)
     done = [step for step, _ in happened.sends]

@@ -202,7 +202,7 @@ def test_a_short_uci_har_file_is_named(tmp_path: Path) -> None:
         load_dataset("uci-har", tmp_path)
 
 
-def test_harbox_keeps_the_last_nine_of_each_ten_numbers(tmp_path: Path) -> None:
+def test_a_harbox_window_is_a_hundred_lines_without_their_times(tmp_path: Path) -> None:
     write_harbox(tmp_path / "harbox")
     data = load_dataset("harbox", tmp_path)
     assert data.x.shape == (4, 900)
@@ -212,10 +212,14 @@ def test_harbox_keeps_the_last_nine_of_each_ten_numbers(tmp_path: Path) -> None:
     assert (data.classes, data.train_size) == (2, 4)
 
 
-def test_a_truncated_harbox_row_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", ["1 2 3", " ".join(map(str, range(1000)))])
+def test_a_harbox_line_of_another_length_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
     write_harbox(tmp_path / "harbox")
-    damage_truncate(tmp_path / "harbox/u1/Walk_train.txt")
-    with pytest.raises(UserError, match=r"u1/Walk_train\.txt cannot be read.*rows of 1000 numbers"):
+    path = tmp_path / "harbox/u1/Walk_train.txt"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:41], line, *lines[42:]]))
+    complaint = rf"u1/Walk_train\.txt cannot be read: line 42 has {len(line.split())} numbers.*lines of 10"
+    with pytest.raises(UserError, match=complaint):
         load_dataset("harbox", tmp_path)
 
 

@@ -13,7 +13,7 @@ from polytempo.core.orders import Objective
 from polytempo.core.schema import Schema
 from polytempo.core.vectors import schema_of
 from polytempo.learn.dropout import seeded_dropout
-from polytempo.learn.job import Task
+from polytempo.learn.job import Job
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -27,16 +27,16 @@ class EagerEngine:
         self._loss = loss
         self._own = threading.local()
 
-    def train(self, task: Task) -> Tensor:
+    def train(self, job: Job) -> Tensor:
         workbench = self._workbench()
-        workbench.load(task)
-        began = task.start
-        own_anchor = task.objective.anchor
-        offsets = task.batches.offsets.tolist()
-        rows = torch.from_numpy(task.batches.rows)
-        optimise = _adam if task.work.optimizer == "adam" else _sgd
-        for step in range(len(task.batches) + 1):
-            refreshes, goes_on = task.due(step)
+        workbench.load(job)
+        began = job.start
+        own_anchor = job.objective.anchor
+        offsets = job.batches.offsets.tolist()
+        rows = torch.from_numpy(job.batches.rows)
+        optimise = _adam if job.work.optimizer == "adam" else _sgd
+        for step in range(len(job.batches) + 1):
+            refreshes, goes_on = job.due(step)
             for refresh in refreshes:
                 workbench.refresh(refresh.weights, began if refresh.rebase else None)
                 began = refresh.weights
@@ -44,12 +44,12 @@ class EagerEngine:
                 break
             batch = rows[offsets[step] : offsets[step + 1]]
             workbench.gradient.zero_()
-            self._loss(_forward(workbench.module, task.x[batch]), task.y[batch]).backward()
+            self._loss(_forward(workbench.module, job.x[batch]), job.y[batch]).backward()
             _regularise(
-                workbench.gradient, workbench.parameters, began if own_anchor is None else own_anchor, task.objective
+                workbench.gradient, workbench.parameters, began if own_anchor is None else own_anchor, job.objective
             )
-            _decay_and_mask(workbench, task)
-            optimise(workbench, task, step)
+            _decay_and_mask(workbench, job)
+            optimise(workbench, job, step)
         workbench.restore_buffers(began)
         return workbench.vector.clone()
 
@@ -83,14 +83,14 @@ class _Workbench:
         self.first_moment = torch.zeros(0)
         self.second_moment = torch.zeros(0)
 
-    def load(self, task: Task) -> None:
+    def load(self, job: Job) -> None:
         count = self.schema.parameter_count
-        self.vector.copy_(task.start)
+        self.vector.copy_(job.start)
         for counter, start in zip(self._counters, self._counter_starts, strict=True):
             counter.copy_(start)
         for i, dropout in enumerate(self.dropouts):
-            dropout.generator.manual_seed(task.seed * 1009 + i)
-        self.mask = _both(task.mask, self._trainable)
+            dropout.generator.manual_seed(job.seed * 1009 + i)
+        self.mask = _both(job.mask, self._trainable)
         self.first_moment = torch.zeros(count)
         self.second_moment = torch.zeros(count)
 
@@ -153,25 +153,25 @@ def _regularise(gradient: Tensor, w: Tensor, anchor: Tensor, objective: Objectiv
             gradient.sub_(objective.cosine * (anchor / norms - w * (cosine / torch.dot(w, w))))
 
 
-def _decay_and_mask(workbench: _Workbench, task: Task) -> None:
-    if task.work.weight_decay:
-        workbench.gradient.add_(workbench.parameters, alpha=task.work.weight_decay)
+def _decay_and_mask(workbench: _Workbench, job: Job) -> None:
+    if job.work.weight_decay:
+        workbench.gradient.add_(workbench.parameters, alpha=job.work.weight_decay)
     if workbench.mask is not None:
         workbench.gradient.mul_(workbench.mask[: len(workbench.gradient)])
 
 
-def _sgd(workbench: _Workbench, task: Task, step: int) -> None:
+def _sgd(workbench: _Workbench, job: Job, step: int) -> None:
     g, w = workbench.gradient, workbench.parameters
-    if task.work.momentum:
-        g = workbench.first_moment.mul_(task.work.momentum).add_(g)
-    w.add_(g, alpha=-task.lr)
+    if job.work.momentum:
+        g = workbench.first_moment.mul_(job.work.momentum).add_(g)
+    w.add_(g, alpha=-job.lr)
 
 
-def _adam(workbench: _Workbench, task: Task, step: int) -> None:
+def _adam(workbench: _Workbench, job: Job, step: int) -> None:
     """Kingma and Ba (2015), beta .9 and .999, eps 1e-8, weight decay added to the gradient."""
     g, w = workbench.gradient, workbench.parameters
     m, v = workbench.first_moment, workbench.second_moment
     m.lerp_(g, 0.1)
     v.mul_(0.999).addcmul_(g, g, value=0.001)
     scale = (v.sqrt() / (1 - 0.999 ** (step + 1)) ** 0.5).add_(1e-8)
-    w.addcdiv_(m, scale, value=-task.lr / (1 - 0.9 ** (step + 1)))
+    w.addcdiv_(m, scale, value=-job.lr / (1 - 0.9 ** (step + 1)))

@@ -24,7 +24,7 @@ class Refresh:
 Listen = Callable[[int], Sequence[Refresh] | None]
 """Called in the training's own thread with the number of steps done: the refreshes that arrived since the last call, to
 be applied now whatever their ``at_step``, or None: stop now. It is called again until it has nothing more to say, so
-that a refresh and then a stop can both be heard before the same step."""
+that a refresh and then a stop can both take effect before the same step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """Train ``len(batches)`` steps from ``start``. The same task always gives the same bits."""
+class Job:
+    """Train ``len(batches)`` steps from ``start``. The same job always gives the same bits."""
 
     start: Tensor
     x: Tensor
@@ -64,7 +64,7 @@ class Task:
 
     def __post_init__(self) -> None:
         if self.refreshes and self.listen is not None:
-            raise ValueError("A task's refreshes are either known in advance or listened for, not both.")
+            raise ValueError("A job's refreshes are either known in advance or listened for, not both.")
 
     def due(self, done: int) -> tuple[list[Refresh], bool]:
         """The refreshes to apply when so many steps are done, in order, and whether another step follows."""
@@ -72,19 +72,19 @@ class Task:
             return [refresh for refresh in self.refreshes if refresh.at_step >= done], False
         due = [refresh for refresh in self.refreshes if refresh.at_step == done]
         while self.listen is not None:
-            heard = self.listen(done)
-            if heard is None:
+            arrived = self.listen(done)
+            if arrived is None:
                 return due, False
-            if not heard:
+            if not arrived:
                 break
-            due.extend(replace(refresh, at_step=done) for refresh in heard)
+            due.extend(replace(refresh, at_step=done) for refresh in arrived)
         return due, True
 
 
 class Engine(Protocol):
-    """Runs tasks. ``train`` may be called from several threads at once and holds no lock while it computes."""
+    """Runs jobs. ``train`` may be called from several threads at once and holds no lock while it computes."""
 
-    def train(self, task: Task) -> Tensor:
+    def train(self, job: Job) -> Tensor:
         """The trained flat vector, a new one."""
 
 

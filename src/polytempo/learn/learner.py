@@ -1,5 +1,6 @@
 """The client's half: carry out one Train order on local data. The same for simulated and for real clients."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from polytempo.core.events import Update
+from polytempo.core.flight import base_of
 from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.registry import from_import_path
 from polytempo.core.schedules import rate_at
@@ -18,7 +21,7 @@ from polytempo.core.vectors import schema_of, trained_entries
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
-from polytempo.learn.job import Batches, Refresh, Task, make_batches
+from polytempo.learn.job import Batches, Job, Refresh, make_batches
 from polytempo.learn.models import Inputs, first_model
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
@@ -42,21 +45,17 @@ class Assignment:
     sends: tuple[tuple[int, Send], ...] = ()
     """Refreshes, each with the number of steps done when it arrived."""
     listen: Callable[[int], Sequence[Send] | None] | None = None
-    """Instead of ``sends``, for a client in real time: what arrives during training, asked for as ``Task.listen``."""
+    """Instead of ``sends``, for a client in real time: what arrives during training, asked for as ``Job.listen``."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What the client hands in."""
+class _Choice:
+    """What a client decides before it trains."""
 
-    weights: Tensor
-    start: Tensor
-    version: int
-    steps: int
-    """Steps really done: fewer than assigned when the client was told to stop while it listened."""
-    chosen: int | None = None
+    objective: Objective
+    candidate: int | None = None
+    """The one it starts from, where it has to choose."""
     answers: dict[str, Any] = field(default_factory=dict)
-    finite: bool = True
 
 
 class Learner:
@@ -80,63 +79,67 @@ class Learner:
             check_parts(module, loss, metric, x, y)
             # No steps, but what has to be compiled is compiled now and not on the clock of a run.
             no_steps = make_batches(np.arange(len(y)), 1, 0, stream(0, "probe"))
-            self.engine.train(Task(initial_vector(module), x, y, no_steps, Work(), lr=0.0))
+            self.engine.train(Job(initial_vector(module), x, y, no_steps, Work(), lr=0.0))
 
-    def carry_out(self, a: Assignment) -> Outcome:
+    def carry_out(self, a: Assignment) -> Update:
+        """What the client hands in. Questions are answered only where the trained weights are finite."""
         order = a.order
-        start, version, chosen, objective, answers = self._choose(a)
-        heard = _Heard(a)
+        choice = self._choose(a)
+        base = base_of(order, choice.candidate)
+        assert base is not None
+        received = _Received(a)
         weights = self.engine.train(
-            Task(
-                start,
+            Job(
+                base.weights,
                 a.x,
                 a.y,
                 self.batches(a.rows, order.work, a.steps, stream(a.seed, "batches", order.client, a.count)),
                 order.work,
                 rate_at(order.work.lr, a.count),
-                objective,
+                choice.objective,
                 trained_entries(self.schema, order.mask, order.trainable),
                 tuple(Refresh(step, send.weights, send.rebase) for step, send in a.sends),
                 int(stream(a.seed, "model dropout", order.client, a.count).integers(2**31)),
-                None if a.listen is None else heard.listen,
+                None if a.listen is None else received.listen,
             )
         )
-        if heard.last is not None:
-            start, version = heard.last.weights, heard.last.version
-        # A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a temporary.
-        finite = bool(torch.isfinite(weights.sum()))
-        for name in order.questions if finite else ():
-            y = a.y[torch.from_numpy(a.rows)]
-            answers[name] = _plain(questions[name](Asked(self.scorer, a.x, y, a.rows, start, weights)))
-        return Outcome(weights, start, version, heard.steps, chosen, answers, finite)
+        base = base_of(order, choice.candidate, received.last)
+        assert base is not None
+        answers = choice.answers
+        if order.questions and is_finite(weights):
+            asked = Asked(self.scorer, a.x, a.y[torch.from_numpy(a.rows)], a.rows, base.weights, weights)
+            answers |= {name: _plain(questions[name](asked)) for name in order.questions}
+        return Update(
+            order.client, base.version, base.weights, weights, len(a.rows), received.steps, choice.candidate, answers
+        )
 
     def batches(self, rows: np.ndarray, work: Work, steps: int, rng: np.random.Generator) -> Batches:
         """Batches that the model can be trained on: one that normalises batches is given none of a single sample."""
         return make_batches(rows, work.batch_size, steps, rng, singles=not self._normalises_batches)
 
-    def _choose(self, a: Assignment) -> tuple[Tensor, int, int | None, Objective, dict[str, Any]]:
-        """Start weights, version, chosen candidate, objective and first answers."""
+    def _choose(self, a: Assignment) -> _Choice:
+        """What the client makes of the candidates that the order offers, if it offers some."""
         order, offered = a.order, a.order.candidates
         if offered is None:
-            return order.weights, order.version, None, order.objective, {}
+            return _Choice(order.objective)
         y = a.y[torch.from_numpy(a.rows)]
         losses = torch.stack([self.scorer.losses(model, a.x, y, a.rows) for model in offered.models])
         answers: dict[str, Any] = {"losses": losses.mean(1).tolist()}
         if offered.use == "best":
-            best = int(losses.mean(1).argmin())
-            return offered.models[best], offered.versions[best], best, order.objective, answers
+            return _Choice(order.objective, int(losses.mean(1).argmin()), answers)
         shares = torch.bincount(losses.argmin(0), minlength=len(losses)).float() / losses.shape[1]
         answers["shares"] = shares.tolist()
         anchor = torch.einsum("k,kd->d", shares, torch.stack(offered.models))
-        return order.weights, order.version, None, replace(order.objective, anchor=anchor), answers
+        return _Choice(replace(order.objective, anchor=anchor), None, answers)
 
 
-class _Heard:
+class _Received:
     """What reaches a client during an assignment: the last model sent to it, and how far it got."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.last = assignment.sends[-1][1] if assignment.sends else None
         self.steps = assignment.steps
+        """Steps really done: fewer than assigned when the client was told to stop while it listened."""
         self._listen = assignment.listen
 
     def listen(self, done: int) -> list[Refresh] | None:
@@ -149,6 +152,12 @@ class _Heard:
         if sends:
             self.last = sends[-1]
         return [Refresh(done, send.weights, send.rebase) for send in sends]
+
+
+def is_finite(weights: Tensor) -> bool:
+    """Are all entries finite? A sum is NaN or infinite as soon as one of its terms is, and costs one pass without a
+    temporary."""
+    return math.isfinite(float(weights.sum()))
 
 
 def make_learner(

@@ -9,7 +9,7 @@ from torch import Tensor
 from polytempo.core.orders import Work
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
-from polytempo.learn.job import Task
+from polytempo.learn.job import Job
 from polytempo.learn.learner import Learner
 from polytempo.learn.scoring import mean_per_part
 
@@ -59,4 +59,4 @@ class ProxySets:
             return weights
         work, rows = self._work, np.arange(part.start, part.stop)
         batches = self._learner.batches(rows, work, epochs * -(-len(rows) // work.batch_size), rng)
-        return self._learner.engine.train(Task(weights, self._x, self._y, batches, work, rate_at(work.lr, 0)))
+        return self._learner.engine.train(Job(weights, self._x, self._y, batches, work, rate_at(work.lr, 0)))

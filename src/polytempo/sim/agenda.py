@@ -1,10 +1,25 @@
 """What is to come, in order of time."""
 
 import heapq
+from enum import IntEnum
 from typing import Any
 
 from polytempo.core.state import Attributes, stateful
-from polytempo.sim.flight import Kind
+
+
+class Kind(IntEnum):
+    """Kinds of events; at equal times they come in this order (arrivals before timers)."""
+
+    DRIFT = 0
+    JOIN = 1
+    ARRIVAL = 2
+    LOSS = 3
+    DELIVERY = 4
+    WAKE = 5
+    PULL = 6
+    TIMER = 7
+    ASK = 8
+
 
 Entry = tuple[float, int, int, int, Any]
 """One event to come: time, kind, number, client, detail. At equal times they come by kind, and then in the order in

@@ -6,9 +6,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from polytempo.core.encodings import Encoding, ErrorFeedback, added
+from polytempo.core.events import Update
+from polytempo.core.flight import Flight
 from polytempo.core.vectors import half, tensor_of
-from polytempo.learn.learner import Assignment, Outcome
-from polytempo.sim.flight import Flight
+from polytempo.learn.learner import Assignment
 
 
 class Compression:
@@ -47,28 +48,20 @@ class Compression:
             sends=tuple((step, replace(send, weights=_rounded(send.weights))) for step, send in assignment.sends),
         )
 
-    def arriving(self, outcome: Outcome, flight: Flight, trained: Tensor | None) -> Outcome:
+    def arriving(self, update: Update, flight: Flight, trained: Tensor | None) -> Update:
         """What the server makes of what a client sends: counted from the model as it was before it travelled."""
         if self.upload is None:
-            return outcome
-        client = flight.order.client
-        residual, mask = self.residuals.get(client), None if trained is None else trained.numpy()
+            return update
+        residual, mask = self.residuals.get(update.client), None if trained is None else trained.numpy()
         feedback = ErrorFeedback(self.upload, None if residual is None else residual.numpy())
-        arrays, left = feedback.encode((outcome.weights - outcome.start).numpy(), mask)
-        self.residuals[client] = tensor_of(left)
-        entries = outcome.weights.numel() if trained is None else int(trained.sum())
-        start = _sent(flight, outcome.chosen)
-        arrived = added(start.numpy(), self.upload.decode(arrays, entries), mask)
-        return replace(outcome, start=start, weights=tensor_of(arrived))
+        arrays, left = feedback.encode(update.delta.numpy(), mask)
+        self.residuals[update.client] = tensor_of(left)
+        entries = update.weights.numel() if trained is None else int(trained.sum())
+        base = flight.base(flight.latest, update.chosen)
+        assert base is not None
+        arrived = added(base.weights.numpy(), self.upload.decode(arrays, entries), mask)
+        return replace(update, start=base.weights, weights=tensor_of(arrived))
 
 
 def _rounded(vector: Tensor) -> Tensor:
     return half(vector).float()
-
-
-def _sent(flight: Flight, chosen: int | None) -> Tensor:
-    """The model that the client last started from."""
-    if flight.sends:
-        return flight.sends[-1][1].weights
-    offered = flight.order.candidates
-    return flight.order.weights if offered is None or chosen is None else offered.models[chosen]

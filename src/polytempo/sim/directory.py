@@ -11,7 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.state import load
 from polytempo.core.versions import versions
 from polytempo.sim.experiment import Experiment
-from polytempo.strategies import make_strategy
+from polytempo.strategies import Strategy, make_strategy
 
 CHECKPOINT = "checkpoint.safetensors"
 MODELS = "models.safetensors"
@@ -21,9 +21,11 @@ REGROUPINGS = "regroupings.jsonl"
 SIMILARITY = "similarity.npy"
 
 
-def config_of(experiment: Experiment) -> dict[str, Any]:
-    """Everything that decides a run: settings, the strategy's parameters in full, what the files hold, versions."""
-    parameters = make_strategy(experiment.strategy, experiment.parameters).parameters()
+def config_of(experiment: Experiment, strategy: Strategy | None = None) -> dict[str, Any]:
+    """Everything that decides a run: settings, the strategy's parameters in full, what the files hold, versions.
+    ``strategy`` is that of the experiment, where it is made already."""
+    made = make_strategy(experiment.strategy, experiment.parameters) if strategy is None else strategy
+    parameters = made.parameters()
     return {
         **experiment.settings(),
         "parameters": {name: _plain(value) for name, value in parameters.items()},

@@ -8,14 +8,12 @@ import numpy as np
 from torch import Tensor
 
 from polytempo.core.events import Update
-from polytempo.learn.learner import Learner
 from polytempo.sim.history import History, graph_row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.measures import evaluation_row, score_clients, score_cluster_models
 from polytempo.sim.sketches import Sketches
+from polytempo.sim.world import World
 from polytempo.strategies.base.strategy import Strategy
-from polytempo.world.devices import Devices
-from polytempo.world.federation import Federation
 
 OWN_MODELS_BYTES = 2**28
 """Memory for own models that wait to be scored."""
@@ -36,19 +34,9 @@ class Stop:
 class Evaluator:
     """Scores all clients, writes the row, and judges."""
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        federation: Federation,
-        devices: Devices,
-        learner: Learner,
-        stop: Stop,
-        history: History,
-        pool: Lookahead,
-        x: Tensor,
-    ) -> None:
-        self.strategy, self.federation, self.devices, self.learner = strategy, federation, devices, learner
-        self.stop, self.history, self.pool, self._x = stop, history, pool, x
+    def __init__(self, strategy: Strategy, world: World, stop: Stop, history: History, pool: Lookahead) -> None:
+        self.strategy, self.world, self.stop, self.history, self.pool = strategy, world, stop, history, pool
+        self.federation, self.learner = world.federation, world.learner
         self.evaluated_at = -1
         """Updates at the last evaluation; -1 before the first."""
         self.time_to_target: float | None = None
@@ -56,10 +44,10 @@ class Evaluator:
         self.since_best = 0
         self.trained: dict[int, tuple[Tensor, int]] = {}
         """Own models not yet scored, with the generation of their data."""
-        self.trained_scores = np.full(len(federation), np.nan)
+        self.trained_scores = np.full(len(self.federation), np.nan)
         setting = strategy.setting
-        drifting = federation.drifts is not None
-        self.sketches = Sketches(setting.initial, len(federation), setting.seed) if drifting else None
+        drifting = self.federation.drifts is not None
+        self.sketches = Sketches(setting.initial, len(self.federation), setting.seed) if drifting else None
         self._last: tuple[Tensor, int, np.ndarray, np.ndarray] | None = None
         """What was scored last, if everybody was served one model: it, torch's count of changes in it (a method should
         not change a vector in place, but should see it when it does), the clients' generations, the scores."""
@@ -79,12 +67,12 @@ class Evaluator:
         served = self._score_served(generations)
         self._score_trained()
         groups = self._groups(generations)
-        row = evaluation_row(now, updates, served, self.trained_scores, idle, self.strategy, groups, self.devices)
+        row = evaluation_row(now, updates, served, self.trained_scores, idle, self.strategy, groups, self.world.devices)
         of_clusters = score_cluster_models(
             self.strategy.cluster_models(),
             self.federation.clusters,
             self.federation.dataset,
-            self._x,
+            self.world.x,
             self.learner.scorer,
             self.pool,
         )
@@ -117,7 +105,7 @@ class Evaluator:
                 clients[begin : begin + at_once],
                 self.strategy.model_for,
                 lambda client: self.federation.client(client, int(generations[client])),
-                self._x,
+                self.world.x,
                 self.learner.scorer,
                 self.pool,
             )
@@ -147,7 +135,7 @@ class Evaluator:
                 clients,
                 lambda client: self.trained[client][0],
                 lambda client: self.federation.client(client, self.trained[client][1]),
-                self._x,
+                self.world.x,
                 self.learner.scorer,
                 self.pool,
             )

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.state import stateful
-from polytempo.learn.learner import Learner
 from polytempo.sim.history import History, Row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.measures import score_clients
+from polytempo.sim.world import World
 from polytempo.strategies.base.strategy import Strategy
-from polytempo.world.federation import Federation
 
 WAITING_BYTES = 2**28
 """Memory for models that wait to be scored."""
@@ -37,17 +36,8 @@ class Exchange:
 class Exchanges:
     """Keeps the models of exchanges, scores many at once, and writes one row for each."""
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        federation: Federation,
-        learner: Learner,
-        history: History,
-        pool: Lookahead,
-        x: Tensor,
-    ) -> None:
-        self.strategy, self.federation, self.learner = strategy, federation, learner
-        self.history, self.pool, self._x = history, pool, x
+    def __init__(self, strategy: Strategy, world: World, history: History, pool: Lookahead) -> None:
+        self.strategy, self.world, self.history, self.pool = strategy, world, history, pool
         self.waiting: list[Exchange] = []
 
     def keep(self, now: float, updates: int, update: Update, staleness: int, generation: int) -> None:
@@ -64,7 +54,7 @@ class Exchanges:
             "kl": None if true is None or estimate is None or len(true) != len(estimate) else kl(true, estimate),
         }
         self.waiting.append(Exchange(row, generation, update.weights, self.strategy.model_for(client)))
-        if 8 * len(self.waiting) * self.learner.schema.size > WAITING_BYTES:
+        if 8 * len(self.waiting) * self.world.learner.schema.size > WAITING_BYTES:
             self.score()
 
     def score(self) -> None:
@@ -76,9 +66,9 @@ class Exchanges:
             score_clients(
                 range(len(waiting)),
                 models.__getitem__,
-                lambda i: self.federation.client(waiting[i].row["client"], waiting[i].generation),
-                self._x,
-                self.learner.scorer,
+                lambda i: self.world.federation.client(waiting[i].row["client"], waiting[i].generation),
+                self.world.x,
+                self.world.learner.scorer,
                 self.pool,
             )
             for models in ([it.before for it in waiting], [it.after for it in waiting])
@@ -87,11 +77,11 @@ class Exchanges:
             self.history.exchanges.append(exchange.row | {"before": own, "after": answered})
 
     def _true_mixture(self, client: int, generation: int) -> np.ndarray | None:
-        mixture = self.federation.mixture(client, generation)
-        group = self.federation.group(client, generation)
-        if mixture is not None or group is None or self.federation.groups is None:
+        mixture = self.world.federation.mixture(client, generation)
+        group = self.world.federation.group(client, generation)
+        if mixture is not None or group is None or self.world.federation.groups is None:
             return mixture
-        return np.eye(int(self.federation.groups.max()) + 1)[group]
+        return np.eye(int(self.world.federation.groups.max()) + 1)[group]
 
     def save_state(self) -> dict[str, Any]:
         return {"waiting": self.waiting}

@@ -8,20 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
 
-from polytempo.core.encodings import parse_encodings
 from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file, unknown
 from polytempo.core.validation import refusal
-from polytempo.learn.asking import check_private, parse_asking
-from polytempo.learn.privacy import parse_privacy
-from polytempo.sim.uploads import parse_attack
+from polytempo.sim.behaviour import Behaviour, parse_behaviour
 from polytempo.strategies.base.settings import Method
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
-from polytempo.world.proxies import proxy_file
+from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
 
 
@@ -71,16 +68,32 @@ class Experiment(Method):
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
     workers: int | None = Field(None, ge=1, description="training threads (default: one per core); changes no result")
 
+    _behaviour: Behaviour = PrivateAttr()
+    _proxy_source: ProxySource | None = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Words are parsed here and nowhere else."""
+        self._behaviour = parse_behaviour(self.ask, self.attack, self.privacy, self.upload, self.download)
+        self._proxy_source = parse_proxies(self.proxies or "")
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """How clients behave."""
+        return self._behaviour
+
+    @property
+    def proxy_source(self) -> ProxySource | None:
+        """Where the server's proxy sets come from; None if the settings do not say."""
+        return self._proxy_source
+
+    @property
+    def proxy_file(self) -> Path | None:
+        """The file of the server's proxy sets, if they come from one."""
+        return self._proxy_source if isinstance(self._proxy_source, Path) else None
+
     def check(self) -> None:
         super().check()
-        asking = None if self.ask is None else parse_asking(self.ask)
-        if self.attack is not None:
-            parse_attack(self.attack)
-        if self.privacy is not None and parse_privacy(self.privacy).noise:
-            check_private(asking)
-        parse_encodings(self.upload, self.download)
-        file = proxy_file(self.proxies or "")
-        if file is not None and not file.is_file():
+        if self.proxy_file is not None and not self.proxy_file.is_file():
             raise UserError(
                 f"proxies is {self.proxies!r}. Expected a whole number of samples per cluster, default, or an .npz "
                 "file that exists (docs/guides/client-driven.md)."
@@ -101,7 +114,7 @@ class Experiment(Method):
             device_file(self.devices),
             Path(partition) if kind == "file" else None,
             self.init,
-            proxy_file(self.proxies or ""),
+            self.proxy_file,
             data_file(self.data),
             *(imported_file(path or "") for path in (self.strategy, self.model, self.loss, self.metric, self.data)),
         ]

@@ -13,7 +13,7 @@ import numpy as np
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Due
-from polytempo.sim.flight import Flight
+from polytempo.sim.training import Training
 
 FILES = ("evaluations", "updates", "marks", "graphs", "traffic", "sketches", "exchanges")
 OPTIONAL = ("graphs", "traffic", "sketches", "exchanges")  # files that are not there without rows
@@ -82,15 +82,15 @@ class History:
             temporary.replace(path)
 
 
-def update_row(now: float, update: Update, flight: Flight, staleness: int) -> Row:
+def update_row(now: float, update: Update, training: Training, staleness: int) -> Row:
     """One update that has just arrived; with the time at which its training began, where the client held its model
     first, and with its arrival group, where the strategy plans arrivals."""
-    due = flight.order.due
+    due = training.flight.order.due
     return {
         "time": now,
         "client": update.client,
-        "began": flight.dispatched,
-        **({"asked": flight.begins} if flight.looks else {}),
+        "began": training.flight.dispatched,
+        **({"asked": training.begins} if training.looks else {}),
         "steps": update.steps,
         "staleness": staleness,
         "version": update.version,

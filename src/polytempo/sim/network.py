@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from polytempo.sim.compression import Compression
-from polytempo.sim.flight import Flight
+from polytempo.sim.training import Training
 from polytempo.world.devices import Devices
 
 
@@ -23,10 +23,10 @@ class Network:
     def down_seconds(self, client: int, nbytes: int) -> float:
         return self._devices.down_seconds(client, nbytes) if self._travels else 0.0
 
-    def up_seconds(self, flight: Flight) -> float:
-        return self._devices.up_seconds(flight.order.client, flight.upload_bytes) if self._travels else 0.0
+    def up_seconds(self, training: Training) -> float:
+        return self._devices.up_seconds(training.client, training.upload_bytes) if self._travels else 0.0
 
-    def arrival(self, flight: Flight) -> float:
+    def arrival(self, training: Training) -> float:
         """When the update of a training that has begun will be here."""
-        ends = self._devices.finish(flight.order.client, flight.begins, flight.steps, flight.step_seconds)
-        return ends + self.up_seconds(flight)
+        ends = self._devices.finish(training.client, training.begins, training.steps, training.step_seconds)
+        return ends + self.up_seconds(training)

@@ -15,29 +15,19 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from polytempo.core.encodings import parse_encodings
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import digest, save
-from polytempo.learn.asking import parse_asking
-from polytempo.learn.flat import read_vector
-from polytempo.learn.learner import make_learner
-from polytempo.learn.models import Inputs
-from polytempo.learn.privacy import parse_privacy
-from polytempo.sim.compression import Compression
+from polytempo.sim.agenda import Kind
 from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_clusters, write_json
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.exchanges import exchange_figures
 from polytempo.sim.experiment import Experiment
-from polytempo.sim.flight import Kind
 from polytempo.sim.history import History, Row
 from polytempo.sim.measures import cluster_figures, device_figures
 from polytempo.sim.simulator import Simulator
-from polytempo.sim.uploads import Uploads, parse_attack
-from polytempo.sim.world import begun_with, federation_of, proxy_sets_of, warm_up
+from polytempo.sim.world import begun_with, make_world, proxy_sets_of, warm_up
 from polytempo.strategies.base.served import served_models
 from polytempo.strategies.base.strategy import Strategy
-from polytempo.world.data import load_dataset
-from polytempo.world.devices import make_devices
 
 
 @dataclass(frozen=True)
@@ -82,12 +72,12 @@ def run_experiment(
 ) -> Finished:
     """Simulate to the end. With a directory, leave a run there; a run that was cut off there goes on from its last
     checkpoint and ends as if nothing had happened."""
-    config = config_of(experiment)
     history, clock = History(), _Clock()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # bit-identical sums, and the cores belong to the workers
     try:
         simulator = _build(experiment, history, objects or {})
+        config = config_of(experiment, simulator.strategy)
         if directory is not None:
             saved = prepare(directory, config)
             history.open(directory, None if saved is None else saved["rows"])
@@ -115,31 +105,12 @@ def run_experiment(
 
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
     experiment.check()
-    dataset = load_dataset(experiment.data, experiment.data_dir)
-    federation = federation_of(experiment, dataset)
-    devices = make_devices(experiment.devices, len(federation), experiment.seed)
-    inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
-    e, probe = experiment, federation.dataset.samples_to_try()
-    learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe)
-    if experiment.init is not None:
-        initial = read_vector(experiment.init, learner.schema.size)
-    proxies = proxy_sets_of(experiment, federation, learner)
-    initial, objects = begun_with(experiment, proxies, initial, objects)
-    stop = _stop(experiment, len(federation))
-    strategy = experiment.begin(initial, learner.schema, stop.updates, objects)
-    eval_every = experiment.eval_every or len(federation)
-    asking = None if e.ask is None else parse_asking(e.ask)
-    workers = experiment.worker_count()
-    attack = None if e.attack is None else parse_attack(e.attack)
-    privacy = None if e.privacy is None else parse_privacy(e.privacy)
-    # Where models stay with their clients nothing is encoded.
-    compression = Compression(*parse_encodings(e.upload, e.download)) if strategy.travels else None
-    uploads = Uploads(attack, len(federation), e.seed, privacy, compression)
-    if attack is not None:
-        devices = devices.with_faster(uploads.attackers, attack.faster)
-    return Simulator(
-        strategy, federation, devices, learner, stop, eval_every, e.seed, workers, history, asking, uploads
-    )
+    world, initial = make_world(experiment)
+    clients = len(world.federation)
+    initial, given = begun_with(experiment, proxy_sets_of(experiment, world), initial, objects)
+    stop = _stop(experiment, clients)
+    strategy = experiment.begin(initial, world.learner.schema, stop.updates, given)
+    return Simulator(strategy, world, stop, experiment.eval_every or clients, experiment.worker_count(), history)
 
 
 def _stop(experiment: Experiment, clients: int) -> Stop:

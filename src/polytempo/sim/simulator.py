@@ -4,36 +4,31 @@ Virtual time comes from the device model only, never from how long this machine 
 threads (``lookahead``); since one client's result never depends on who else is in flight, a run is bit-identical
 whatever the number of workers."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.events import Update
+from polytempo.core.flight import Flight
 from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
 from polytempo.core.streams import stream
 from polytempo.core.vectors import trained_entries
-from polytempo.learn.asking import Asking
-from polytempo.learn.learner import Learner, Outcome
-from polytempo.sim.agenda import Agenda
+from polytempo.sim.agenda import Agenda, Kind
 from polytempo.sim.asks import Asks
 from polytempo.sim.clients import Clients
 from polytempo.sim.evaluation import Evaluator, Stop
 from polytempo.sim.exchanges import Exchanges
-from polytempo.sim.flight import Flight, Kind
 from polytempo.sim.history import History, update_row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.network import Network
 from polytempo.sim.traffic import Traffic
-from polytempo.sim.uploads import Uploads
+from polytempo.sim.training import Training
+from polytempo.sim.world import World
 from polytempo.strategies.base.contract import check_order, check_upload
 from polytempo.strategies.base.strategy import Strategy
-from polytempo.world.devices import Devices
-from polytempo.world.federation import Federation
 
 
 class Simulator:
@@ -41,38 +36,26 @@ class Simulator:
     given a saved state ends bit-identical to one that was never stopped."""
 
     def __init__(
-        self,
-        strategy: Strategy,
-        federation: Federation,
-        devices: Devices,
-        learner: Learner,
-        stop: Stop,
-        eval_every: int,
-        seed: int,
-        workers: int,
-        history: History,
-        asking: Asking | None = None,
-        uploads: Uploads | None = None,
+        self, strategy: Strategy, world: World, stop: Stop, eval_every: int, workers: int, history: History
     ) -> None:
-        self.strategy, self.federation, self.devices, self.learner = strategy, federation, devices, learner
-        self.eval_every, self.seed = eval_every, seed
-        self.history, self.uploads = history, uploads or Uploads()
+        self.strategy, self.eval_every, self.history = strategy, eval_every, history
+        self.federation, self.devices, self.learner = world.federation, world.devices, world.learner
+        self.uploads, self.seed, self._x = world.uploads, world.seed, world.x
         self.pool = Lookahead(workers)
-        self._x = torch.from_numpy(federation.dataset.x)
-        self.evaluator = Evaluator(strategy, federation, devices, learner, stop, history, self.pool, self._x)
-        self.network = Network(devices, strategy.travels, learner.schema.size, self.uploads.compression)
+        self.evaluator = Evaluator(strategy, world, stop, history, self.pool)
+        self.network = Network(world.devices, strategy.travels, world.learner.schema.size, world.uploads.compression)
         self.traffic = Traffic(history, self.network.model_bytes)
-        self.asks = None if asking is None else Asks(asking, federation, learner.scorer, self._x, seed)
-        exchanges = Exchanges(strategy, federation, learner, history, self.pool, self._x)
-        self.exchanges = exchanges if asking is not None or federation.mixtures is not None else None
+        self.asks = None if world.asking is None else Asks(world.asking, world)
+        exchanges = world.asking is not None or world.federation.mixtures is not None
+        self.exchanges = Exchanges(strategy, world, history, self.pool) if exchanges else None
 
         self.now = 0.0
         self.updates = 0
         self.client_steps = 0
         self.refused_in_a_row = 0
         self.agenda = Agenda()
-        self.clients = Clients(len(federation))
-        self._flights: dict[int, Flight] = {}
+        self.clients = Clients(len(world.federation))
+        self._trainings: dict[int, Training] = {}
         self._finished = False
 
     @property
@@ -87,9 +70,9 @@ class Simulator:
             if self.evaluator.evaluated_at < 0:
                 self._begin()
             else:
-                for client, flight in self._flights.items():
-                    if not flight.lost and not flight.held:
-                        self._submit(client, flight)
+                for training in self._trainings.values():
+                    if not training.lost and not training.is_held:
+                        self._submit(training)
             while not self._finished and self.agenda and self.agenda.next_time() <= self.stop.time:
                 self._step()
                 after_event()
@@ -176,7 +159,7 @@ class Simulator:
 
     def _lose(self, client: int, away: float) -> None:
         """The client is gone, with what it was training."""
-        self._leave(client, away, self._flights.pop(client).order.due)
+        self._leave(client, away, self._trainings.pop(client).flight.order.due)
 
     def _leave(self, client: int, away: float, awaited: Due | None = None) -> None:
         self.clients.status[client] = Status.AWAY
@@ -212,130 +195,132 @@ class Simulator:
         elif isinstance(order, Train):
             self._dispatch(order)
         elif isinstance(order, Send):
-            self.traffic.send(self.now, order.client in self._flights)
+            self.traffic.send(self.now, order.client in self._trainings)
             self._tell(order, self.network.model_bytes)
         else:
             self._tell(order, 0)
 
     def _dispatch(self, order: Train) -> None:
         client = order.client
-        count = int(self.clients.orders[client])
         generation = int(self.clients.generation[client])
+        flight = Flight(self.agenda.ticket(), order, int(self.clients.orders[client]), self.now)
         self.clients.orders[client] += 1
         self.traffic.order(self.now, order.models_down)
         here = self.now + self.network.down_seconds(client, order.models_down * self.network.model_bytes)
         density = 1.0 if order.mask is None else float(order.mask.float().mean())
         upload = trained_entries(self.learner.schema, order.mask, order.trainable)
         check_upload(order, upload)
-        flight = Flight(
-            self.agenda.ticket(),
-            order,
-            count,
+        training = Training(
+            flight,
             generation,
-            self.now,
-            math.inf,
-            self.devices.step_seconds(client, count) * density,
+            self.devices.step_seconds(client, flight.count) * density,
             order.work.steps_for(self.federation.samples(client, generation)),
             self.network.update_bytes(upload),
         )
         self.clients.status[client] = Status.TRAINING
         self.clients.idle[client] += self.now - self.clients.ready_since[client]
-        self._flights[client] = flight
+        self._trainings[client] = training
         if self.asks is None:
-            self._begin_training(client, flight, here)
+            self._begin_training(training, here)
         else:
-            wait = self.asks.wait(flight, int(self.clients.trained_on[client]))
-            self.agenda.put(here + wait, Kind.ASK, client, flight.ticket)
+            wait = self.asks.wait(training, int(self.clients.trained_on[client]))
+            self.agenda.put(here + wait, Kind.ASK, client, training.ticket)
 
     def _look(self, client: int, ticket: int) -> None:
         """A client that holds an order asks now, or looks again later."""
-        flight = self._flights.get(client)
-        if flight is None or flight.ticket != ticket or self.asks is None:
+        training = self._awaited(client, ticket)
+        if training is None or self.asks is None:
             return  # it was told to report
-        flight.looks += 1
+        training.looks += 1
         trained_on = int(self.clients.trained_on[client])
-        why = self.asks.reason(flight, trained_on, int(self.clients.generation[client]))
+        why = self.asks.reason(training, trained_on, int(self.clients.generation[client]))
         if why is None:
-            self.agenda.put(self.now + self.asks.wait(flight, trained_on), Kind.ASK, client, ticket)
+            self.agenda.put(self.now + self.asks.wait(training, trained_on), Kind.ASK, client, ticket)
             return
         self.history.mark(self.now, "ask", client, why=why)
-        self._begin_training(client, flight, self.now)
+        self._begin_training(training, self.now)
 
-    def _begin_training(self, client: int, flight: Flight, at: float) -> None:
+    def _begin_training(self, training: Training, at: float) -> None:
         """The client trains, on the data that it has now."""
-        flight.generation = int(self.clients.generation[client])
-        flight.steps = flight.order.work.steps_for(self.federation.samples(client, flight.generation))
+        client, flight = training.client, training.flight
+        training.generation = int(self.clients.generation[client])
+        training.steps = flight.order.work.steps_for(self.federation.samples(client, training.generation))
         # An order that reaches a client while it is off waits until it is on.
-        flight.begins = self.devices.available_from(client, at)
-        arrives = self.network.arrival(flight)
+        training.begins = self.devices.available_from(client, at)
+        arrives = self.network.arrival(training)
         lost = self.devices.dropout(client, flight.count)
         if lost is not None:
             share, away = lost
-            flight.lost = True
+            training.lost = True
             self.agenda.put(self.now + share * (arrives - self.now), Kind.LOSS, client, away)
             return
-        self.agenda.put(arrives, Kind.ARRIVAL, client, flight.ticket)
-        self._submit(client, flight)
+        self.agenda.put(arrives, Kind.ARRIVAL, client, training.ticket)
+        self._submit(training)
 
     def _tell(self, order: Send | Report, nbytes: int) -> None:
         """Messages reach a client in whatever it was doing when they were sent; if it has gone on, they are void."""
-        flight = self._flights.get(order.client)
-        if flight is not None:
+        training = self._trainings.get(order.client)
+        if training is not None:
             at = self.now + self.network.down_seconds(order.client, nbytes)
-            self.agenda.put(at, Kind.DELIVERY, order.client, (flight.ticket, order, self.now))
+            self.agenda.put(at, Kind.DELIVERY, order.client, (training.ticket, order, self.now))
 
     def _deliver(self, client: int, ticket: int, order: Send | Report, ordered: float) -> None:
-        flight = self._flights.get(client)
-        if flight is None or flight.ticket != ticket or flight.lost:
+        training = self._awaited(client, ticket)
+        if training is None or training.lost:
             return
-        done = self.devices.steps_done(client, flight.begins, self.now, flight.step_seconds)
-        if done >= flight.steps:
+        done = self.devices.steps_done(client, training.begins, self.now, training.step_seconds)
+        if done >= training.steps:
             return  # already uploading
-        if not flight.held:
+        if not training.is_held:
             self.pool.cancel(ticket)
         if isinstance(order, Send):
             self.history.mark(self.now, "refresh", client, ordered=ordered)
-            flight.sends.append((done, order))
+            training.refresh(self.agenda.ticket(), order, done)
         else:
             self.history.mark(self.now, "report", client)
-            if flight.held:
-                flight.begins, flight.generation = self.now, int(self.clients.generation[client])
-            flight.steps, flight.ticket = done, self.agenda.ticket()
-            self.agenda.put(self.now + self.network.up_seconds(flight), Kind.ARRIVAL, client, flight.ticket)
-        if not flight.held:
-            self._submit(client, flight)
+            if training.is_held:
+                training.begins, training.generation = self.now, int(self.clients.generation[client])
+            training.steps, training.flight.reported = done, self.agenda.ticket()
+            self.agenda.put(self.now + self.network.up_seconds(training), Kind.ARRIVAL, client, training.ticket)
+        if not training.is_held:
+            self._submit(training)
 
-    def _submit(self, client: int, flight: Flight) -> None:
-        assignment = flight.assignment(self._x, self.federation.client(client, flight.generation), self.seed)
+    def _submit(self, training: Training) -> None:
+        data = self.federation.client(training.client, training.generation)
+        assignment = training.assignment(self._x, data, self.seed)
 
-        def train() -> Outcome:
+        def train() -> Update:
             return self.learner.carry_out(self.uploads.compression.received(assignment))
 
-        self.pool.submit(flight.ticket, self.network.arrival(flight), train)
+        self.pool.submit(training.ticket, self.network.arrival(training), train)
+
+    def _awaited(self, client: int, ticket: int) -> Training | None:
+        """The client's training, if it is still the one with this ticket."""
+        training = self._trainings.get(client)
+        return training if training is not None and training.ticket == ticket else None
 
     # Updates.
 
     def _arrive(self, client: int, ticket: int) -> None:
-        flight = self._flights.get(client)
-        if flight is None or flight.ticket != ticket:
+        training = self._awaited(client, ticket)
+        if training is None:
             return  # it was told to report, and did
-        del self._flights[client]
-        outcome: Outcome = self.pool.result(ticket)
-        trained = trained_entries(self.learner.schema, flight.order.mask, flight.order.trainable)
-        arrived = self.uploads.arriving(outcome, flight, trained)
-        self.traffic.upload(self.now, flight.upload_bytes)
-        if not arrived.finite:
-            self._refuse(client, flight.order.due)
+        del self._trainings[client]
+        order = training.flight.order
+        own: Update = self.pool.result(ticket)
+        trained = trained_entries(self.learner.schema, order.mask, order.trainable)
+        update = self.uploads.arriving(own, training.flight, trained)
+        self.traffic.upload(self.now, training.upload_bytes)
+        if update is None:
+            self._refuse(client, order.due)
             return
-        self.client_steps += flight.steps
+        self.client_steps += training.steps
         self.refused_in_a_row = 0
-        samples = self.federation.samples(client, flight.generation)
-        own, update = flight.update(outcome, samples), flight.update(arrived, samples)
         staleness = self.strategy.tau(update)
-        self._record(own, flight, staleness)
+        self._record(own, training, staleness)
         self._carry_out(self.strategy.receive(update, self.now))
         if self.exchanges is not None:
-            self.exchanges.keep(self.now, self.updates, own, staleness, flight.generation)
+            self.exchanges.keep(self.now, self.updates, own, staleness, training.generation)
         for _ in range(self.federation.drifts_after_update(client, int(self.clients.updates[client]))):
             self._drift(client)
         self._let_go(client)
@@ -351,13 +336,13 @@ class Simulator:
             )
         self._leave(client, 0.0, awaited)
 
-    def _record(self, update: Update, flight: Flight, staleness: int) -> None:
+    def _record(self, own: Update, training: Training, staleness: int) -> None:
         self.updates += 1
-        self.clients.updates[update.client] += 1
-        if flight.steps:
-            self.clients.trained_on[update.client] = flight.generation
-        self.history.updates.append(update_row(self.now, update, flight, staleness))
-        self.evaluator.keep(update, flight.generation)
+        self.clients.updates[own.client] += 1
+        if training.steps:
+            self.clients.trained_on[own.client] = training.generation
+        self.history.updates.append(update_row(self.now, own, training, staleness))
+        self.evaluator.keep(own, training.generation)
 
     def _evaluate(self) -> None:
         if self.exchanges is not None:
@@ -368,7 +353,7 @@ class Simulator:
 
     # State.
 
-    _state = ("now", "updates", "client_steps", "refused_in_a_row", "agenda", "clients", "_flights", "_finished")
+    _state = ("now", "updates", "client_steps", "refused_in_a_row", "agenda", "clients", "_trainings", "_finished")
 
     def save_state(self) -> dict[str, Any]:
         """Everything that ``run`` goes on from, the strategy's state included."""

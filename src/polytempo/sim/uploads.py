@@ -1,4 +1,4 @@
-"""What becomes of a client's result on its way to the server: what it trained is not always what it sends."""
+"""What becomes of a client's update on its way to the server: what it trained is not always what it sends."""
 
 from dataclasses import dataclass, replace
 
@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from polytempo.core.errors import UserError
+from polytempo.core.events import Update
+from polytempo.core.flight import Flight
 from polytempo.core.streams import stream
 from polytempo.core.vectors import tensor_of
-from polytempo.learn.learner import Outcome
+from polytempo.learn.learner import is_finite
 from polytempo.learn.privacy import Privacy, epsilon, privatised
 from polytempo.sim.compression import Compression
-from polytempo.sim.flight import Flight
 
 
 @dataclass(frozen=True)
@@ -64,20 +65,19 @@ class Uploads:
         self.attackers = [] if attack is None else attack.attackers(clients, seed)
         self.compression = compression or Compression()
 
-    def arriving(self, outcome: Outcome, flight: Flight, trained: Tensor | None) -> Outcome:
+    def arriving(self, update: Update, flight: Flight, trained: Tensor | None) -> Update | None:
         """What the server gets of what a client trained; ``trained`` are the coordinates that the order let move (None:
-        all). What is no number is refused, and no error is fed back for it."""
-        sent = self.sent(outcome, flight.order.client, flight.count, trained)
-        return self.compression.arriving(sent, flight, trained) if sent.finite else sent
+        all). None if it holds NaN or Inf: it is refused, and no error is fed back for it."""
+        sent = self.sent(update, flight.count, trained)
+        return self.compression.arriving(sent, flight, trained) if is_finite(sent.weights) else None
 
-    def sent(self, outcome: Outcome, client: int, count: int, trained: Tensor | None = None) -> Outcome:
+    def sent(self, update: Update, count: int, trained: Tensor | None = None) -> Update:
         """What a client sends, before it is encoded; ``count`` is how many orders it carried out before."""
         if self.privacy is not None:
-            outcome = self._privatised(self.privacy, outcome, client, count, trained)
-        if self.attack is None or client not in self.attackers:
-            return outcome
-        weights = torch.add(outcome.start, outcome.weights - outcome.start, alpha=self.attack.factor)
-        return replace(outcome, weights=weights, finite=bool(torch.isfinite(weights.sum())))
+            update = self._privatised(self.privacy, update, count, trained)
+        if self.attack is None or update.client not in self.attackers:
+            return update
+        return replace(update, weights=torch.add(update.start, update.delta, alpha=self.attack.factor))
 
     def epsilon(self, updates: int) -> float | None:
         """What so many updates of one client reveal; None where they hide nothing."""
@@ -85,15 +85,13 @@ class Uploads:
             return None
         return epsilon(updates, self.privacy.noise, self.privacy.delta)
 
-    def _privatised(
-        self, privacy: Privacy, outcome: Outcome, client: int, count: int, trained: Tensor | None
-    ) -> Outcome:
-        if outcome.answers:
+    def _privatised(self, privacy: Privacy, update: Update, count: int, trained: Tensor | None) -> Update:
+        if update.answers:
             raise UserError(
-                f"This method asks clients about their data, {', '.join(map(repr, outcome.answers))}, and the answers "
+                f"This method asks clients about their data, {', '.join(map(repr, update.answers))}, and the answers "
                 "would leave them without noise. With privacy, take a method that asks nothing, such as fedasync."
             )
-        normals = stream(self._seed, "privacy noise", client, count).standard_normal
+        normals = stream(self._seed, "privacy noise", update.client, count).standard_normal
         mask = None if trained is None else trained.numpy()
-        shown = privatised(outcome.start.numpy(), outcome.weights.numpy(), privacy, normals, mask)
-        return replace(outcome, weights=tensor_of(shown), finite=True)
+        shown = privatised(update.start.numpy(), update.weights.numpy(), privacy, normals, mask)
+        return replace(update, weights=tensor_of(shown))

@@ -1,49 +1,99 @@
-"""The world of an experiment: its clients with their data, and what the server has of its own."""
+"""The world of an experiment: its clients with their data, devices and habits, and what the server has of its own."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.learn.learner import Learner
+from polytempo.learn.asking import Asking
+from polytempo.learn.flat import read_vector
+from polytempo.learn.learner import Learner, make_learner
+from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import WARM_UP_EPOCHS, ProxySets
 from polytempo.sim.experiment import Experiment
+from polytempo.sim.uploads import Uploads
 from polytempo.strategies.base.strategy import strategy_class
+from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
+from polytempo.world.devices import Devices, make_devices
 from polytempo.world.federation import Federation
 from polytempo.world.partitions import clients_in, make_federation
-from polytempo.world.proxies import check_proxies, proxies_of, proxy_file, read_proxies
+from polytempo.world.proxies import check_proxies, proxies_of, read_proxies
+
+CLIENTS = 20
+"""Where neither the user nor the partition says how many."""
 
 
-def federation_of(experiment: Experiment, dataset: Dataset) -> Federation:
+@dataclass(frozen=True, eq=False)
+class World:
+    """Everything that a strategy is simulated in. It stays as it is during a run, but for what clients have not sent
+    yet (``uploads``)."""
+
+    federation: Federation
+    devices: Devices
+    learner: Learner
+    seed: int = 0
+    asking: Asking | None = None
+    """When clients train and ask for a newer model; None: at once."""
+    uploads: Uploads = field(default_factory=Uploads)
+
+    @cached_property
+    def x(self) -> Tensor:
+        """Features of the whole data set."""
+        return torch.from_numpy(self.federation.dataset.x)
+
+
+def make_world(experiment: Experiment) -> tuple[World, Tensor]:
+    """The world that the settings describe, and the weights that its model begins with."""
+    e, behaviour = experiment, experiment.behaviour
+    dataset = load_dataset(e.data, e.data_dir)
+    federation = _federation(e, dataset)
+    clients = len(federation)
+    devices = make_devices(e.devices, clients, e.seed)
+    uploads = behaviour.uploads(clients, e.seed, strategy_class(e.strategy).travels)
+    if behaviour.attack is not None:
+        devices = devices.with_faster(uploads.attackers, behaviour.attack.faster)
+    inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
+    probe = federation.dataset.samples_to_try()
+    learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe)
+    if e.init is not None:
+        initial = read_vector(e.init, learner.schema.size)
+    return World(federation, devices, learner, e.seed, behaviour.asking, uploads), initial
+
+
+def _federation(experiment: Experiment, dataset: Dataset) -> Federation:
     """The clients with their data. Proxy sets are set aside where they are asked for, or where the strategy needs some
     and no file has them."""
-    e = experiment
-    words = e.proxies or ("default" if strategy_class(e.strategy).needs_proxies else "0")
+    e, proxies = experiment, experiment.proxy_source
+    if proxies is None:
+        proxies = "default" if strategy_class(e.strategy).needs_proxies else 0
     return make_federation(
         dataset,
         e.partition,
-        e.clients or clients_in(e.partition, dataset, e.min_samples) or 20,
+        e.clients or clients_in(e.partition, dataset, e.min_samples) or CLIENTS,
         e.seed,
         e.test_share,
         e.min_samples,
         e.drift,
-        "default" if words == "default" else 0 if proxy_file(words) else int(words),
+        proxies if isinstance(proxies, int | str) else 0,
     )
 
 
-def proxy_sets_of(experiment: Experiment, federation: Federation, learner: Learner) -> ProxySets | None:
+def proxy_sets_of(experiment: Experiment, world: World) -> ProxySets | None:
     """The server's proxy sets: from a file, or what the federation set aside; None if it has none."""
-    dataset, file = federation.dataset, proxy_file(experiment.proxies or "")
+    file, dataset = experiment.proxy_file, world.federation.dataset
     if file is not None:
         data = read_proxies(file)
         check_proxies(data, dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
-    elif federation.clusters:
-        data = proxies_of(federation)
+    elif world.federation.clusters:
+        data = proxies_of(world.federation)
     else:
         return None
-    return ProxySets(learner, data.x, data.y, data.offsets, experiment.work(), experiment.seed)
+    return ProxySets(world.learner, data.x, data.y, data.offsets, experiment.work(), experiment.seed)
 
 
 def begun_with(

@@ -2,7 +2,7 @@
 
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -12,6 +12,10 @@ from polytempo.core.files import write_whole
 from polytempo.world.federation import Federation
 
 EXPECTED = "an .npz with x (samples x ...), y (labels from 0) and cluster (0 .. K - 1), one of each per sample"
+
+
+ProxySource = Path | int | Literal["default"]
+"""Of proxy sets: a file, or samples of each cluster to set aside."""
 
 
 class ProxyData(NamedTuple):
@@ -25,9 +29,12 @@ class ProxyData(NamedTuple):
     """Number of distinct tokens, for text."""
 
 
-def proxy_file(words: str) -> Path | None:
-    """The path, if the words are no number, not ``default`` and not empty."""
-    return None if words in ("", "default") or words.isdecimal() else Path(words)
+def parse_proxies(words: str) -> ProxySource | None:
+    """Where the words say that proxy sets come from: a number of samples of each cluster to set aside, ``default``, or
+    a file; None for empty words."""
+    if words in ("", "default"):
+        return "default" if words else None
+    return int(words) if words.isdecimal() else Path(words)
 
 
 def proxies_of(federation: Federation) -> ProxyData:

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from polytempo.core import flight as flights
 from polytempo.core.events import Update
+from polytempo.core.flight import FEWEST_SENDS
 from polytempo.core.orders import Candidates, Send, Train
 from polytempo.core.state import digest
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.protocol.bodies import entries_of, make_body
 from polytempo.serve.protocol.wire_pb2 import Head, Hello, Pull, Push, Ready
 from polytempo.serve.server.requests import Request
-from polytempo.serve.state import service as services
-from polytempo.serve.state.service import FEWEST_SENDS
 from polytempo.strategies import Strategy
 from support.serving import FakeSession, Hosted, hosted, refused, restarted, some_events
 
@@ -247,7 +247,7 @@ def test_a_client_that_never_answers_keeps_only_the_last_models_that_it_was_sent
     with hosted(tmp_path, "support.serving:Refresher") as served:
         begun(served, 2)
         first = served.task(0)
-        monkeypatch.setattr(services, "MOST_SENDS", FEWEST_SENDS)
+        monkeypatch.setattr(flights, "MOST_SENDS", FEWEST_SENDS)
         for _ in range(FEWEST_SENDS + 5):
             served.push(1)
         flight = served.host.service.flights[0]

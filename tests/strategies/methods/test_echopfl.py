@@ -17,7 +17,7 @@ from polytempo.core.orders import Order, Send, Train
 from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
 from polytempo.core.vectors import flatten, schema_of
-from polytempo.learn.job import Batches, Task
+from polytempo.learn.job import Batches, Job
 from polytempo.learn.learner import Learner
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.scoring import Scorer
@@ -291,7 +291,7 @@ def test_a_refresh_in_mid_training_spends_only_the_steps_left(monkeypatch):
             batches = learner.batches(a.rows, a.order.work, a.steps, rng)
             left = Batches(batches.rows[batches.offsets[step] :], batches.offsets[step:] - batches.offsets[step])
             alone = learner.engine.train(
-                Task(last.weights, assignment.x, assignment.y, left, assignment.order.work, 0.1)
+                Job(last.weights, assignment.x, assignment.y, left, assignment.order.work, 0.1)
             )
             assert torch.equal(outcome.weights, alone)
             assert (outcome.start, outcome.version) == (last.weights, last.version)

@@ -322,7 +322,7 @@ def test_it_goes_on_whatever_the_devices_do_and_nobody_trains_beyond_the_quota(w
 
     def look() -> None:
         nonlocal most
-        most = max(most, len(run._flights))
+        most = max(most, len(run._trainings))
 
     run.run(look)
     assert run.updates == 150

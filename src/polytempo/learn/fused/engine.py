@@ -13,7 +13,7 @@ from polytempo.learn.fused.layers import UnsupportedError, layers_of
 from polytempo.learn.fused.plan import Plan, make_plan
 from polytempo.learn.fused.training import FINISHED, OPTIONS, train
 from polytempo.learn.fused.vector import LANES
-from polytempo.learn.job import Refresh, Task
+from polytempo.learn.job import Job, Refresh
 
 LONGEST_SEGMENT = 0.02
 """Seconds, unless one step takes longer: how late a training that listens may hear of something."""
@@ -39,18 +39,16 @@ class FusedEngine:
         self._layers = layers_of(module)
         self._plans: dict[tuple[tuple[int, ...], int], Plan] = {}
 
-    def train(self, task: Task) -> Tensor:
-        if task.x.dtype != torch.float32:
-            raise UserError(f"The fused engine needs float32 samples, not {task.x.dtype}. Convert them, or use eager.")
-        rows, offsets = _indices(task.batches.rows), _indices(task.batches.offsets)
-        plan = self._plan(tuple(task.x.shape[1:]), int(np.diff(offsets).max(initial=1)))
-        if rows.size and not 0 <= rows.min() <= rows.max() < len(task.x) == len(task.y):
-            raise UserError(
-                f"Rows up to {rows.max()} of {len(task.x)} samples with {len(task.y)} labels were asked for."
-            )
-        training = _Training(task, plan, rows, offsets)
-        if task.listen is None:
-            training.run(0, len(task.batches), task.refreshes)
+    def train(self, job: Job) -> Tensor:
+        if job.x.dtype != torch.float32:
+            raise UserError(f"The fused engine needs float32 samples, not {job.x.dtype}. Convert them, or use eager.")
+        rows, offsets = _indices(job.batches.rows), _indices(job.batches.offsets)
+        plan = self._plan(tuple(job.x.shape[1:]), int(np.diff(offsets).max(initial=1)))
+        if rows.size and not 0 <= rows.min() <= rows.max() < len(job.x) == len(job.y):
+            raise UserError(f"Rows up to {rows.max()} of {len(job.x)} samples with {len(job.y)} labels were asked for.")
+        training = _Training(job, plan, rows, offsets)
+        if job.listen is None:
+            training.run(0, len(job.batches), job.refreshes)
         else:
             training.run_listening()
         return torch.from_numpy(training.w[: plan.parameters].copy())
@@ -63,18 +61,18 @@ class FusedEngine:
 
 
 class _Training:
-    """One task as the compiled code takes it: what stays the same, and what a segment of steps leaves to the next."""
+    """One job as the compiled code takes it: what stays the same, and what a segment of steps leaves to the next."""
 
-    def __init__(self, task: Task, plan: Plan, rows: np.ndarray, offsets: np.ndarray) -> None:
-        anchor, linear, size = task.objective.anchor, task.objective.linear, plan.parameters
-        self._task = task
+    def __init__(self, job: Job, plan: Plan, rows: np.ndarray, offsets: np.ndarray) -> None:
+        anchor, linear, size = job.objective.anchor, job.objective.linear, plan.parameters
+        self._job = job
         self._plan = plan
-        self._options = _options(task)
-        self._data = (task.x.contiguous().numpy().reshape(-1), _indices(task.y.numpy()), rows, offsets)
+        self._options = _options(job)
+        self._data = (job.x.contiguous().numpy().reshape(-1), _indices(job.y.numpy()), rows, offsets)
         self._anchor = np.zeros(0, np.float32) if anchor is None else _vector(anchor, plan)
         self._linear = np.zeros(0, np.float32) if linear is None else _vector(linear, plan)
-        self._mask = np.zeros(0, np.bool_) if task.mask is None else _vector(task.mask, plan)
-        self._began = _vector(task.start, plan)
+        self._mask = np.zeros(0, np.bool_) if job.mask is None else _vector(job.mask, plan)
+        self._began = _vector(job.start, plan)
         self.w = np.concatenate([self._began, np.zeros(LANES, np.float32)])
         self._gradient = np.zeros(len(self.w), np.float32)
         self._moments = np.zeros((2, size if self._options["adam"] else 0), np.float32)
@@ -115,8 +113,8 @@ class _Training:
         """In segments that begin with one step and grow while they take less than half of what they may."""
         done, segment, goes_on = 0, 1, True
         while goes_on:
-            refreshes, goes_on = self._task.due(done)
-            last = min(done + segment, len(self._task.batches)) if goes_on else done
+            refreshes, goes_on = self._job.due(done)
+            last = min(done + segment, len(self._job.batches)) if goes_on else done
             clock = time.perf_counter()
             self.run(done, last, refreshes)
             seconds = time.perf_counter() - clock
@@ -138,10 +136,10 @@ def _indices(array: np.ndarray) -> np.ndarray:
     return np.require(array, np.int64, ["C", "W"])
 
 
-def _options(task: Task) -> np.void:
-    work, objective = task.work, task.objective
+def _options(job: Job) -> np.void:
+    work, objective = job.work, job.objective
     adam = work.optimizer == "adam"
     momentum = 0.0 if adam else work.momentum
-    plain = not adam and not momentum and not work.weight_decay and objective.plain and task.mask is None
-    numbers = (task.lr, momentum, work.weight_decay, objective.proximal, objective.cosine, objective.l2)
+    plain = not adam and not momentum and not work.weight_decay and objective.plain and job.mask is None
+    numbers = (job.lr, momentum, work.weight_decay, objective.proximal, objective.cosine, objective.l2)
     return np.array([(*numbers, adam, plain)], OPTIONS)[0]

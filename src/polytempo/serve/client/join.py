@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from polytempo.core.errors import UserError
+from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Objective, Send, Train
 from polytempo.core.schema import Schema
 from polytempo.core.vectors import flatten, trained_entries
 from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
-from polytempo.learn.learner import Assignment, Outcome
+from polytempo.learn.learner import Assignment
 from polytempo.learn.questions import questions
 from polytempo.serve.client.client import REFUSALS_IN_A_ROW, Client, Task, Tensors
 from polytempo.serve.client.connection import RefusedError
@@ -242,7 +243,7 @@ def carry_out(
     return _handed(outcome, order, local, trained)
 
 
-def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tuple[Train, Outcome, Trained]:
+def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tuple[Train, Update, Trained]:
     began = time.perf_counter()
     schema = local.learner.schema
     order = order_of(task, local.client, schema)
@@ -259,7 +260,7 @@ def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tup
     return order, outcome, trained
 
 
-def _handed(outcome: Outcome, order: Train, local: Local, trained: Trained) -> tuple[Tensors, int, dict[str, Any]]:
+def _handed(outcome: Update, order: Train, local: Local, trained: Trained) -> tuple[Tensors, int, dict[str, Any]]:
     more: dict[str, Any] = {"steps": outcome.steps, "chosen": outcome.chosen, "answers": outcome.answers}
     if 0 <= trained.accuracy <= 1 and math.isfinite(trained.loss):  # a metric of one's own may be anything
         more |= {"accuracy": trained.accuracy, "loss": trained.loss}

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from torch import Tensor
 
 from polytempo.core.errors import UserError
+from polytempo.core.events import Update
 from polytempo.core.vectors import tensor_of
 from polytempo.learn.asking import Asking, check_private
-from polytempo.learn.learner import Outcome
 from polytempo.learn.privacy import privatised
 from polytempo.serve.client.client import Task
 from polytempo.serve.client.ledger import Ledger
@@ -43,7 +43,7 @@ def check_asks_nothing(task: Task) -> None:
         )
 
 
-def released(task: Task, outcome: Outcome, trained: Tensor | None, ledger: Ledger) -> Tensor:
+def released(task: Task, outcome: Update, trained: Tensor | None, ledger: Ledger) -> Tensor:
     """The update that may leave, counted before it does."""
     ledger.count()
     log("released", task=task.number, updates=ledger.updates, epsilon=round(ledger.epsilon, 4))

@@ -171,10 +171,8 @@ def _hand_over(delta: torch.Tensor, event: Event, other: Replayed) -> None:
             "strategies that ask for nothing but training, or for what the journal's own strategy asked, can be tried "
             "on a journal."
         )
-    start = flight.sends[-1][1].weights if flight.sends else flight.order.weights
     trained = trained_entries(other.service.schema, flight.order.mask, flight.order.trainable)
-    weights = start + (delta if trained is None else torch.where(trained, delta, 0.0))
-    base = flight.sends[-1][0] if flight.sends else flight.number
+    weights = flight.model + (delta if trained is None else torch.where(trained, delta, 0.0))
     answers = {name: handed.answers[name] for name in questions}
-    again = Handed(flight.number, base, weights, handed.samples, handed.steps, None, answers, handed.ready)
+    again = Handed(flight.number, flight.latest, weights, handed.samples, handed.steps, None, answers, handed.ready)
     other.apply(Event("updated", event.at, event.client, again))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from polytempo.core.encodings import Arrays, EncodingError, added, parse_encoding
 from polytempo.core.errors import UserError
+from polytempo.core.flight import Flight
 from polytempo.core.schema import Schema
 from polytempo.core.state import unpack
 from polytempo.core.vectors import floats, tensor_of, trained_entries
@@ -20,7 +21,6 @@ from polytempo.serve.protocol.framing import WireError
 from polytempo.serve.protocol.wire_pb2 import Push
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.state.events import Handed
-from polytempo.serve.state.service import Flight
 
 LARGEST_NORM = 1e19
 """The squares of a longer vector may sum to more than a float32 holds."""
@@ -75,7 +75,7 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, oper
     most = flight.order.work.steps_for(push.samples)
     if push.steps > most:
         raise Refused(f"the update says that it did {push.steps} steps; the task has {most}")
-    start = base[0]
+    start = base.weights
     trained = trained_entries(schema, flight.order.mask, flight.order.trainable)
     if push.encoding:
         weights, found = _decoded(push.encoding[:LONGEST_NAME], body, start, trained)

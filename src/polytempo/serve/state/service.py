@@ -2,13 +2,14 @@
 that a journal of events is all that has to be kept safe; it does no I/O and reads no clock."""
 
 import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from polytempo.core.branch import branches
 from polytempo.core.events import Update
+from polytempo.core.flight import Flight
 from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.state import digest, pack, stateful
 from polytempo.core.status import Status
@@ -16,55 +17,6 @@ from polytempo.core.vectors import trained_entries
 from polytempo.serve.state.events import Event, Handed
 from polytempo.strategies.base.contract import check_order, check_upload
 from polytempo.strategies.base.strategy import Strategy
-
-FEWEST_SENDS, MOST_SENDS, SENDS_BYTES = 16, 256, 64 << 20
-"""How many refreshes of a task are remembered: as many as fit so many bytes, within these bounds. Who has started from
-an older one, and answers after all these, begins anew: a client that never answers must not keep every model that it
-was sent."""
-
-
-@stateful
-@dataclass
-class Flight:
-    """One client's task between dispatch and arrival, with the last refreshes it was sent."""
-
-    number: int
-    order: Train
-    count: int
-    """Tasks that the client was given before."""
-    dispatched: float
-    sends: list[tuple[int, Send]] = field(default_factory=list)
-    reported: int = 0
-    """Number of the Report order, if there was one."""
-    forgotten: int = 0
-    """Number of the last refresh that is not remembered any more."""
-
-    def tensors(self) -> list[Tensor]:
-        """Everything that was sent."""
-        order, offered = self.order, self.order.candidates
-        optional = (order.objective.anchor, order.objective.linear, order.mask)
-        return [
-            order.weights,
-            *(tensor for tensor in optional if tensor is not None),
-            *(() if offered is None else offered.models),
-            *(send.weights for _, send in self.sends),
-        ]
-
-    def base(self, number: int, chosen: int | None) -> tuple[Tensor, int] | None:
-        """Weights and version of the model that the client was sent under this number; None if it was not."""
-        if number == self.number:
-            offered = self.order.candidates
-            if offered is not None and offered.use == "best":
-                return None if chosen is None else (offered.models[chosen], offered.versions[chosen])
-            return self.order.weights, self.order.version
-        return next(((send.weights, send.version) for sent, send in self.sends if sent == number), None)
-
-    def refresh(self, number: int, send: Send) -> None:
-        """Remember a refresh, and forget the oldest if there are too many."""
-        self.sends.append((number, send))
-        kept = min(max(SENDS_BYTES // max(send.weights.nbytes, 1), FEWEST_SENDS), MOST_SENDS)
-        if len(self.sends) > kept:
-            self.forgotten, _ = self.sends.pop(0)
 
 
 @stateful
@@ -210,6 +162,7 @@ class Service:
         if flight is not None:
             if isinstance(order, Send):
                 flight.refresh(self.number, order)
+                flight.forget_oldest()
             else:
                 flight.reported = self.number
         return Dispatched(self.number, order, 0, 0 if flight is None else flight.number)

@@ -10,8 +10,10 @@ from polytempo.world.dataset import Dataset
 
 UCI_HAR_FEATURES = 561
 UCI_HAR_FOLDERS = ("UCI HAR Dataset", "uci-har", "uci-har/UCI HAR Dataset")
-HARBOX_SHAPE = (100, 10)
-"""A HARBox row: 100 moments of 10 numbers, the first of which is no measurement."""
+HARBOX_NUMBERS = 10
+"""In a line of a HARBox file: a time, and three axes each of accelerometer, gyroscope and magnetometer."""
+HARBOX_LINES = 100
+"""Of a window."""
 
 
 def load_uci_har(data_dir: Path) -> Dataset:
@@ -34,8 +36,8 @@ def load_uci_har(data_dir: Path) -> Dataset:
 
 
 def load_harbox(data_dir: Path) -> Dataset:
-    """The measurements of each window as 900 numbers, as recorded. Users are the folders and classes the file names,
-    both sorted. The set has no test part of its own."""
+    """The measurements of each window of 100 lines as 900 numbers, as recorded. Users are the folders and classes the
+    file names, both sorted. The set has no test part of its own."""
     root = data_dir / "harbox"
     paths = sorted(root.glob("*/*_train.txt"))
     if not paths:
@@ -51,20 +53,23 @@ def load_harbox(data_dir: Path) -> Dataset:
 
 
 def _read_windows(path: Path) -> np.ndarray:
-    moments, numbers = HARBOX_SHAPE
-    rows = _read_table(path, moments * numbers).reshape(-1, moments, numbers)
-    return rows[:, :, 1:].reshape(len(rows), moments * (numbers - 1))
+    """The measurements of every 100 lines, without their times. Lines left over at the end are dropped."""
+    lines = _read_table(path, HARBOX_NUMBERS)[:, 1:]
+    windows = len(lines) // HARBOX_LINES
+    return lines[: windows * HARBOX_LINES].reshape(windows, HARBOX_LINES * (HARBOX_NUMBERS - 1))
 
 
 def _read_table(path: Path, columns: int) -> np.ndarray:
     """A text file of numbers, separated by spaces or commas."""
-    with reading(path, f"rows of {columns} numbers, separated by spaces or commas"):
+    with reading(path, f"lines of {columns} numbers, separated by spaces or commas"):
         text = path.read_text().replace(",", " ")
         if not text.strip():
             return np.empty((0, columns), np.float32)
+        for number, line in enumerate(text.splitlines(), 1):
+            found = len(line.split())
+            if found not in (0, columns):
+                raise ValueError(f"line {number} has {found} numbers")
         table = np.loadtxt(io.StringIO(text), np.float32, ndmin=2)
-        if table.shape[1] != columns:
-            raise ValueError(f"its rows have {table.shape[1]} numbers")
         if not np.isfinite(table).all():
             raise ValueError(f"row {np.flatnonzero(~np.isfinite(table).all(1))[0] + 1} has a number that is not finite")
         return table
