@@ -113,7 +113,7 @@ class Told:
         assert flight is not None
         happened = Happened("updated", update.client, now, update.steps, flight.generation, tuple(flight.sends))
         self.script.append(happened)
-        return self._strategy.receive(update, now)
+        return self._strategy.updated(update, now)
 
 
 @contextmanager
