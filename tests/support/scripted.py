@@ -114,7 +114,7 @@ class Told:
         sends = tuple(zip(training.refreshed_at, (send for _, send in training.flight.sends), strict=True))
         happened = Happened("updated", update.client, now, update.steps, training.generation, sends)
         self.script.append(happened)
-        return self._strategy.receive(update, now)
+        return self._strategy.updated(update, now)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file, unknown
 from polytempo.core.validation import refusal
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
-from polytempo.strategies.base.settings import Method
+from polytempo.strategies.base.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
@@ -27,7 +27,7 @@ def _as_words(given: Any) -> Any:
     return str(given) if isinstance(given, int) else given
 
 
-class Experiment(Method):
+class Experiment(StrategySettings):
     """One run of one strategy."""
 
     data: str = Field("digits", description="name of a data set, a file, a folder or an import path")

@@ -318,7 +318,7 @@ class Simulator:
         self.refused_in_a_row = 0
         staleness = self.strategy.tau(update)
         self._record(own, training, staleness)
-        self._carry_out(self.strategy.receive(update, self.now))
+        self._carry_out(self.strategy.updated(update, self.now))
         if self.exchanges is not None:
             self.exchanges.keep(self.now, self.updates, own, staleness, training.generation)
         for _ in range(self.federation.drifts_after_update(client, int(self.clients.updates[client]))):

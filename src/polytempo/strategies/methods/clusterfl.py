@@ -24,9 +24,7 @@ from polytempo.core.orders import Orders, Train
 from polytempo.strategies.base.strategy import Setting, strategy
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.rounds import Rounds, weighted_mean
-from polytempo.strategies.parts.soft_labels import as_soft_label, comparable, divergences
-
-SOFT_LABELS = "soft-labels"
+from polytempo.strategies.parts.soft_labels import SOFT_LABELS, as_soft_label, comparable, divergences
 
 
 @strategy("clusterfl")
@@ -48,7 +46,7 @@ class ClusterFL(Clustered, Rounds):
         """The last usable answer of each client that is there."""
 
     def order_for(self, client: int, now: float) -> Train:
-        return self.train(client, self.clusters.branch_of(client), questions=(SOFT_LABELS,))
+        return self.train(client, self.clusters.branch(client), questions=(SOFT_LABELS,))
 
     def left(self, client: int, now: float) -> Orders:
         self.soft_labels.pop(client, None)
@@ -67,13 +65,13 @@ class ClusterFL(Clustered, Rounds):
         for update in updates:
             trained.setdefault(self.clusters.of(update.client), []).append(update)
         for cluster, theirs in trained.items():  # models, not deltas: who comes from elsewhere started elsewhere
-            mean = weighted_mean((update.weights for update in theirs), [update.counted_samples for update in theirs])
+            mean = weighted_mean((update.weights for update in theirs), [update.samples for update in theirs])
             self.clusters.branches[cluster].replace(mean)
 
     def _recluster(self, movable: Collection[int]) -> None:
         clients = comparable(self.soft_labels)
         parts = by_average_linkage(clients, divergences([self.soft_labels[client] for client in clients]), self.k)
-        for cluster, part in places(parts, self.clusters.home, list(self.clusters.branches)).items():
+        for cluster, part in parts_by_cluster(parts, self.clusters.home, list(self.clusters.branches)).items():
             for client in [client for client in part if client in movable]:
                 self.clusters.assign(client, cluster)
 
@@ -88,7 +86,9 @@ def by_average_linkage(clients: Sequence[int], distances: np.ndarray, parts: int
     return [[client for client, label in zip(clients, labels, strict=True) if label == part] for part in range(parts)]
 
 
-def places(parts: Sequence[Sequence[int]], home: Mapping[int, int], clusters: Sequence[int]) -> dict[int, list[int]]:
+def parts_by_cluster(
+    parts: Sequence[Sequence[int]], home: Mapping[int, int], clusters: Sequence[int]
+) -> dict[int, list[int]]:
     """Which part goes on as which cluster: as many clients as possible stay at home."""
     from scipy.optimize import linear_sum_assignment  # here, because it takes long to import
 

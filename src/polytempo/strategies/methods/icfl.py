@@ -69,14 +69,14 @@ class ICFL(RisingThreshold, Rounds):
 
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         self.t += 1
-        self.handed_in = {update.client: update.own_weights for update in updates}
+        self.handed_in = {update.client: update.own.weights for update in updates}
         averaged = self.clusters.at_home(updates)
         for cluster, theirs in averaged.items():
             self.clusters.branches[cluster].step(mean_delta(theirs))
         for client in [client for client in self.clusters.newcomers if client in self.handed_in]:
             self.clusters.assign(client, nearest(self.handed_in[client], self.models(), self.clusters.largest()))
         for cluster, theirs in averaged.items():
-            members = self.clusters.complete(cluster, [update.client for update in theirs])
+            members = self.clusters.splittable(cluster, [update.client for update in theirs])
             if members:
                 units = unit_sum([self.handed_in[client] for client in members])
                 parts, why = self.verdict(units, members, self.handed_in)
@@ -96,7 +96,7 @@ class ICFLAsync(RisingThreshold, LatestClustered):
     rate: float = Field(0.0001, ge=0, description="of time, for each update")
 
     def compared(self, update: Update) -> Tensor:
-        return update.own_weights
+        return update.own.weights
 
     def scale(self, update: Update, length: float) -> float:
         return 1 / length if length else 0.0
@@ -108,7 +108,7 @@ class ICFLAsync(RisingThreshold, LatestClustered):
         self.t += 1
         super().updated(update, now)
 
-    def look(self, cluster: int, members: Sequence[int], now: float) -> None:
+    def split_if_due(self, cluster: int, members: Sequence[int], now: float) -> None:
         parts, why = self.verdict(self.latest.sums[cluster], members, self.latest.vectors)
         if len(parts) == 2:
             self.split(cluster, parts, now, why)

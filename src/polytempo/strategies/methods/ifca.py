@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.core.orders import Candidates, Train
+from polytempo.core.orders import Train
 from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import Setting, parameters, strategy
 from polytempo.strategies.parts.clusters import Clustered
@@ -33,9 +33,8 @@ class BestOfK(Clustered):
         return {0: Branch(setting.initial)} | others
 
     def order_for(self, client: int, now: float) -> Train:
-        branches = self.clusters.branches.values()
-        offered = Candidates(tuple(b.weights for b in branches), tuple(b.version for b in branches), "best")
-        return self.train(client, self.clusters.branch_of(client), candidates=offered)
+        offered = self.clusters.candidates(self.clusters.branches)
+        return self.train(client, self.clusters.branch(client), candidates=offered)
 
     def tau(self, update: Update) -> int:
         return max(self.clusters.branches[self.chosen(update)].version - update.version, 0)
@@ -72,7 +71,7 @@ class IFCAAsync(DecayedMixing, BestOfK):
         self.mix_in(self.clusters.branches[cluster], update)
         self.clusters.assign(update.client, cluster)
 
-    def heard(self, update: Update, now: float) -> None:
+    def observed(self, update: Update, now: float) -> None:
         self.clusters.assign(update.client, self.chosen(update))
 
 

@@ -1,13 +1,13 @@
 """Clusters: who shares a model with whom, one branch per cluster, and how the clusters came about."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.core.orders import Orders, Train
+from polytempo.core.orders import Candidates, Orders, Train
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import Attributes, stateful
 from polytempo.strategies.base.strategy import Setting, Strategy
@@ -66,8 +66,13 @@ class Clusters(Attributes):
         """The client's cluster, or the largest while it has none."""
         return self.home[client] if client in self.home else self.largest()
 
-    def branch_of(self, client: int) -> Branch:
+    def branch(self, client: int) -> Branch:
         return self.branches[self.of(client)]
+
+    def candidates(self, clusters: Iterable[int]) -> Candidates:
+        """The models of these clusters, from which a client takes the best."""
+        offered = [self.branches[cluster] for cluster in clusters]
+        return Candidates(tuple(branch.weights for branch in offered), tuple(branch.version for branch in offered))
 
     def at_home(self, updates: Sequence[Update]) -> dict[int, list[Update]]:
         """The updates of a round by cluster, without those of clients that have none."""
@@ -77,7 +82,7 @@ class Clusters(Attributes):
                 found.setdefault(self.home[update.client], []).append(update)
         return found
 
-    def complete(self, cluster: int, handed_in: Collection[int]) -> list[int]:
+    def splittable(self, cluster: int, handed_in: Collection[int]) -> list[int]:
         """The members of a cluster that could be split: two or more, all of whom handed in; else nobody."""
         members = self.members[cluster]
         return list(members) if len(members) >= 2 and all(client in handed_in for client in members) else []
@@ -87,11 +92,11 @@ class Clusters(Attributes):
         members, branch = self.members[cluster], self.branches[cluster]
         if sorted(client for part in parts for client in part) != sorted(members):
             raise ValueError(f"the parts {parts} are no partition of cluster {cluster} with members {list(members)}")
-        numbers = tuple(self.found(Branch(branch.weights, branch.version), part) for part in parts)
+        numbers = tuple(self.add(Branch(branch.weights, branch.version), part) for part in parts)
         self._end(cluster)
         self.splits.append(Split(now, cluster, numbers, tuple(map(tuple, parts)), {**why}))
 
-    def found(self, branch: Branch, clients: Sequence[int]) -> int:
+    def add(self, branch: Branch, clients: Sequence[int]) -> int:
         """Begin a cluster with these clients, out of those they were in; its number."""
         number = self.next_number
         self.next_number += 1
@@ -103,7 +108,7 @@ class Clusters(Attributes):
     def expand(self, cluster: int, clients: Sequence[int], now: float, why: Mapping[str, float]) -> int:
         """Begin a cluster for some members of another, from its weights and version; its number."""
         branch = self.branches[cluster]
-        number = self.found(Branch(branch.weights, branch.version), clients)
+        number = self.add(Branch(branch.weights, branch.version), clients)
         self.regroupings.append(Regrouping(now, "expansion", cluster, number, tuple(clients), {**why}))
         return number
 
@@ -124,12 +129,6 @@ class Clusters(Attributes):
         for cluster in empty:
             self._end(cluster)
         return empty
-
-    @classmethod
-    def load_state(cls, saved: dict[str, Any]) -> Self:
-        """Also of a service that was stopped before clusters could be expanded and merged."""
-        unknown = {"together": True, "next_number": max(saved["branches"]) + 1, "regroupings": []}
-        return super().load_state(saved | {name: value for name, value in unknown.items() if name not in saved})
 
     def _end(self, cluster: int) -> None:
         del self.members[cluster], self.branches[cluster]
@@ -161,17 +160,17 @@ class Clustered(Strategy):
         return super().left(client, now)
 
     def order_for(self, client: int, now: float) -> Train:
-        return self.train(client, self.clusters.branch_of(client))
+        return self.train(client, self.clusters.branch(client))
 
     def model_for(self, client: int) -> Tensor:
-        return self.clusters.branch_of(client).weights
+        return self.clusters.branch(client).weights
 
     def cluster_of(self, client: int) -> int:
         return self.clusters.of(client)
 
     def tau(self, update: Update) -> int:
         """Staleness in versions of the client's own branch; 0 where the model came from a branch further on."""
-        return max(self.clusters.branch_of(update.client).version - update.version, 0)
+        return max(self.clusters.branch(update.client).version - update.version, 0)
 
     def splits(self) -> Sequence[Split]:
         return self.clusters.splits
