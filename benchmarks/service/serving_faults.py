@@ -35,17 +35,18 @@ from safetensors.numpy import save_file
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, SetTimer
 from polytempo.core.streams import stream
-from polytempo.serve.access.access import Access, make_tokens, read_token
+from polytempo.serve.access.live import Access
+from polytempo.serve.access.tokens import make_tokens, read_token
 from polytempo.serve.client.client import Client, connection
 from polytempo.serve.journal import journal, snapshots
-from polytempo.serve.journal.database import DATABASE
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
+from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.logs import log_to
+from polytempo.serve.paths import DATABASE
 from polytempo.serve.protocol.wire import CHANNEL_OPTIONS
 from polytempo.serve.server.operations import Limits, Operations
-from polytempo.serve.server.server import Server, host
-from polytempo.serve.state.settings import make_settings
+from polytempo.serve.server.sessions import Server, host
 from polytempo.strategies import Strategy
 
 SNAPSHOT_EVENTS = 40

@@ -27,12 +27,12 @@ import grpc.aio
 import numpy as np
 from safetensors.numpy import save_file
 
-from polytempo.serve.access.access import make_tokens, read_token
+from polytempo.serve.access.tokens import make_tokens, read_token
+from polytempo.serve.journal.settings import make_settings
+from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.running import Doors, serve
 from polytempo.serve.protocol.wire import CHANNEL_OPTIONS, SESSION, entry_of, frames, make_body
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Push, Ready
-from polytempo.serve.server.operations import OPERATIONS
-from polytempo.serve.state.settings import make_settings
 
 CASES = [(1_000, 4), (1_000, 200), (600_000, 4), (600_000, 200)]
 SYNCED_BYTES = 2_400_000

@@ -19,7 +19,7 @@ LEVEL = {
     "serve": 3,
     "report": 4,
     "api": 5,
-    "bench": 6,
+    "papers": 6,
     "cli": 7,
 }
 

@@ -22,20 +22,22 @@ from torch import Tensor
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send, SetTimer
 from polytempo.core.state import pack
-from polytempo.serve.access.access import Access, make_tokens, read_token
-from polytempo.serve.access.roster import ACCESS, Roster
+from polytempo.serve.access.live import Access
+from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tls import ServerCertificate
+from polytempo.serve.access.tokens import make_tokens, read_token
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.journal.opening import open_service
+from polytempo.serve.journal.settings import ServiceSettings, make_settings
+from polytempo.serve.paths import ACCESS
 from polytempo.serve.protocol.messages import Message
 from polytempo.serve.protocol.wire import Assembler, Buffer, entries_of, entry_of, frames, make_body
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Leave, Pull, Push, Ready
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.server.requests import Request
-from polytempo.serve.server.server import Server
+from polytempo.serve.server.sessions import Server
 from polytempo.serve.state.events import Event
-from polytempo.serve.state.settings import ServiceSettings, make_settings
 from polytempo.strategies import Strategy
 
 # Strategies for tests; `strategy="support.serving:Refresher"`.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.serve.client.client import Client
+from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.running import Doors, Listening, serve
-from polytempo.serve.server.operations import OPERATIONS
 from support.serving import tiny_settings, until
 
 LOG = '[log]\nfile = "service.log"\n'

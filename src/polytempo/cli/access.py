@@ -11,19 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.access import (
-    CODE_HOURS,
-    make_code,
-    make_operator,
-    make_tokens,
-    revoke_client,
-    revoke_operator,
-)
-from polytempo.serve.access.access import release as release_client
 from polytempo.serve.access.certs import make_certs, make_client_certificate
-from polytempo.serve.access.roster import ACCESS, Pass, Roster, client_name, utc_now
+from polytempo.serve.access.enrolment import CODE_HOURS, make_code
+from polytempo.serve.access.live import release as release_client
+from polytempo.serve.access.roster import Pass, Roster, client_name, utc_now
+from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client, revoke_operator
 from polytempo.serve.addresses import checked_address
 from polytempo.serve.client.enrolment import enrol_client
+from polytempo.serve.paths import ACCESS
 
 Directory = Annotated[Path, typer.Argument(help="the service's directory")]
 Days = Annotated[float | None, typer.Option(help="how long the token is valid (default: for ever)")]

@@ -16,7 +16,7 @@ from polytempo.cli.options import Json, Set, parse_assignments
 from polytempo.core.errors import UserError
 from polytempo.serve.journal.replay import replay as replay_journal
 from polytempo.serve.journal.replay import what_if
-from polytempo.serve.process.running import JOURNAL
+from polytempo.serve.paths import JOURNAL
 from polytempo.serve.server.status import read_status
 from polytempo.strategies.base.served import served_models
 

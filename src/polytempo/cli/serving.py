@@ -14,9 +14,9 @@ from polytempo.core.errors import UserError
 from polytempo.serve.addresses import checked_address
 from polytempo.serve.client.join import join as join_service
 from polytempo.serve.client.own_data import JoinSettings, make_join_settings
+from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.logs import log_to
 from polytempo.serve.process.running import Doors, Listening, run_service
-from polytempo.serve.state.settings import ServiceSettings, make_settings
 
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], typer.Option(help="what is logged on stderr, as JSON lines")

@@ -20,7 +20,7 @@ from polytempo.serve.protocol import messages
 from polytempo.serve.protocol.wire import FRAME_BYTES
 from polytempo.serve.protocol.wire_pb2 import Head, Ready
 from polytempo.serve.server.checks import ANSWER_BYTES
-from polytempo.serve.server.server import WAITING_MESSAGES, GrpcSession
+from polytempo.serve.server.sessions import WAITING_MESSAGES, GrpcSession
 from support.serving import ManualClock, free_port, hosted, nudge, running, settled
 
 

@@ -23,13 +23,14 @@ from polytempo.core.events import Update
 from polytempo.core.state import digest
 from polytempo.core.streams import stream
 from polytempo.core.vectors import Schema
-from polytempo.serve.journal import journal as journal_module
 from polytempo.serve.journal import opening
 from polytempo.serve.journal import snapshots as snapshots_module
-from polytempo.serve.journal.database import DATABASE, DamagedError, JournalError, connect, transaction, unwritable
-from polytempo.serve.journal.journal import Journal
+from polytempo.serve.journal import store as journal_module
+from polytempo.serve.journal.database import DamagedError, JournalError, connect, transaction, unwritable
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
+from polytempo.serve.journal.store import Journal
+from polytempo.serve.paths import DATABASE
 from polytempo.serve.state.events import Event, Handed
 from polytempo.strategies import Strategy
 from support.serving import Hosted, hosted, journal_files, refused, restarted, some_events, tiny_settings

@@ -18,7 +18,7 @@ from polytempo.learn.models import Inputs
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import code_versions, open_service
 from polytempo.serve.journal.replay import replay, what_if
-from polytempo.serve.state.settings import ServiceSettings, make_settings
+from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.strategies import Strategy
 from polytempo.strategies.base.settings import Method
 from polytempo.world.proxies import read_proxies

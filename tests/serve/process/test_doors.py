@@ -19,12 +19,13 @@ from polytempo.cli import serving as commands
 from polytempo.cli.main import app
 from polytempo.core.errors import UserError
 from polytempo.serve.access import roster as rosters
-from polytempo.serve.access.access import Access, make_tokens
 from polytempo.serve.access.certs import make_certs, make_client_certificate
+from polytempo.serve.access.live import Access
+from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
 from polytempo.serve.process.running import Doors
-from polytempo.serve.server import server as server_module
+from polytempo.serve.server import sessions as server_module
 from polytempo.serve.server.refusals import CONTESTED
 from support.serving import free_port, nudge, running, until
 from support.whole_service import Service, whole

@@ -18,8 +18,8 @@ from polytempo.serve.client.client import Place
 from polytempo.serve.client.join import Trained, carry_out, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.serve.journal.replay import replay, what_if
+from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Pull
-from polytempo.serve.state.settings import make_settings
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.strategies.parts.echo import Policy
 from support.joining import LINEAR, Gated, data

@@ -14,11 +14,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from polytempo.serve.access.access import Access, make_tokens, read_token, revoke_client
+from polytempo.serve.access.live import Access
+from polytempo.serve.access.tokens import make_tokens, read_token, revoke_client
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.protocol.wire import ENROL, FRAME_BYTES, SESSION, WireError, read_body
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head, Push, Ready
-from polytempo.serve.server import server as server_module
+from polytempo.serve.server import sessions as server_module
 from polytempo.serve.server.checks import LONGEST_REASON, Refused
 from polytempo.serve.server.enrolment import Enrolments
 from polytempo.serve.server.incoming import Incoming, Memory

@@ -16,8 +16,9 @@ from safetensors.numpy import save_file
 from polytempo.core.errors import UserError
 from polytempo.serve.access import roster as rosters
 from polytempo.serve.access import tls
-from polytempo.serve.access.access import make_code, make_operator, make_tokens, read_token, revoke_client
 from polytempo.serve.access.certs import make_certs, make_client_certificate
+from polytempo.serve.access.enrolment import make_code
+from polytempo.serve.access.tokens import make_operator, make_tokens, read_token, revoke_client
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
 from polytempo.serve.client.enrolment import enrol_client

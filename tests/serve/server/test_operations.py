@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.access import make_code, make_tokens
 from polytempo.serve.access.certs import make_certs
+from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.roster import utc_now
+from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
 from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.client.enrolment import enrol_client
+from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.running import Doors
-from polytempo.serve.server.operations import OPERATIONS, Operations, read_operations
+from polytempo.serve.server.operations import Operations, read_operations
 from support.processes import Processes
 from support.serving import nudge, until
 from support.whole_service import LOG, Service, whole

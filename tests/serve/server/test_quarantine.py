@@ -12,10 +12,13 @@ import torch
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import roster as rosters
-from polytempo.serve.access.access import Access, make_code, make_tokens, release
-from polytempo.serve.access.roster import ACCESS, LONGEST_REASON, Roster
+from polytempo.serve.access.enrolment import make_code
+from polytempo.serve.access.live import Access, release
+from polytempo.serve.access.roster import LONGEST_REASON, Roster
+from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.enrolment import enrol_client
+from polytempo.serve.paths import ACCESS
 from polytempo.serve.protocol.wire_pb2 import Frame
 from polytempo.serve.server.operations import QuarantineRule
 from polytempo.serve.server.refusals import Conduct

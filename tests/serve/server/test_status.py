@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from polytempo.cli.main import app
 from polytempo.core.events import Update
-from polytempo.serve.access.access import make_tokens
-from polytempo.serve.access.roster import ACCESS, Roster
+from polytempo.serve.access.roster import Roster
+from polytempo.serve.access.tokens import make_tokens
+from polytempo.serve.paths import ACCESS
 from polytempo.serve.server.status import read_status
 from polytempo.strategies import Strategy
 from support.serving import Hosted, hosted, some_events

@@ -26,8 +26,8 @@ from pydantic import (
 from polytempo.core.errors import PassingError, UserError
 from polytempo.core.files import hand_over, write_bytes
 from polytempo.core.validation import refusal
+from polytempo.serve.paths import ACCESS
 
-ACCESS = "access.json"
 LONGEST_REASON = 500
 """Characters."""
 LOCK_SECONDS = 10.0

@@ -8,8 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from polytempo.core.errors import PassingError, UserError
-
-DATABASE = "journal.sqlite"
+from polytempo.serve.paths import DATABASE
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);

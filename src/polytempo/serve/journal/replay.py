@@ -13,9 +13,9 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.journal.database import DamagedError, JournalError
-from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import beginning, code_versions, journal_objects, settings_of
 from polytempo.serve.journal.proxies import check_needed
+from polytempo.serve.journal.store import Journal
 from polytempo.serve.state.events import Event, Handed
 from polytempo.serve.state.service import Service
 from polytempo.strategies.base.settings import Method

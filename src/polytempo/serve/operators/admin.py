@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.access import CODE_HOURS
+from polytempo.serve.access.enrolment import CODE_HOURS
 from polytempo.serve.access.roster import Operator
 from polytempo.serve.addresses import check_loopback, peer_of
 from polytempo.serve.logs import log

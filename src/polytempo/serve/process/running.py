@@ -14,25 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.access import Access, make_code, release, revoke_client
-from polytempo.serve.access.roster import ACCESS
+from polytempo.serve.access.enrolment import make_code
+from polytempo.serve.access.live import Access, release
 from polytempo.serve.access.tls import ServerCertificate
+from polytempo.serve.access.tokens import revoke_client
 from polytempo.serve.addresses import check_free, check_loopback
-from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
+from polytempo.serve.journal.settings import ServiceSettings
+from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log, log_to, log_to_file
+from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS
 from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.meters import Meters
-from polytempo.serve.server.operations import OPERATIONS, LogFile, read_operations
-from polytempo.serve.server.server import Server
+from polytempo.serve.server.operations import LogFile, read_operations
+from polytempo.serve.server.sessions import Server
 from polytempo.serve.server.status import read_status
-from polytempo.serve.state.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from polytempo.serve.operators.admin import Admin
 
-JOURNAL = "journal"
 LOOK_EVERY = 1.0
 """Seconds between looks at the certificates."""
 

@@ -13,7 +13,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.access import UNKNOWN_CODE, EnrolmentError, enrol
+from polytempo.serve.access.enrolment import UNKNOWN_CODE, EnrolmentError, enrol
 from polytempo.serve.access.tls import Context, common_names
 from polytempo.serve.addresses import peer_of
 from polytempo.serve.logs import log

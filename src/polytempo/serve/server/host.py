@@ -13,7 +13,7 @@ import torch
 
 from polytempo.core.orders import Send, Train
 from polytempo.core.status import Status
-from polytempo.serve.access.access import Access
+from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import in_quarantine
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import Opened

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from polytempo.world.tables import Table, checked, read_toml
 
-OPERATIONS = "service.toml"
-
 
 class Limits(Table):
     """How much one may ask of the server. What is beyond waits, or is refused."""

@@ -12,11 +12,11 @@ from typing import Any
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
-from polytempo.serve.access.access import Access
+from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Roster
-from polytempo.serve.journal.journal import Journal
-from polytempo.serve.journal.opening import STATUS
+from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
+from polytempo.serve.paths import STATUS
 from polytempo.serve.server.meters import Meters
 from polytempo.serve.server.requests import Session
 from polytempo.serve.state.service import Member, Service

@@ -27,7 +27,6 @@ from torch import Tensor
 from polytempo.core.state import load, pack, save_packed
 from polytempo.core.vectors import Schema
 from polytempo.serve.journal.database import (
-    DATABASE,
     DamagedError,
     JournalError,
     UnwritableError,
@@ -38,6 +37,7 @@ from polytempo.serve.journal.database import (
 )
 from polytempo.serve.journal.rows import packed, unpacked
 from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, segment_name
+from polytempo.serve.paths import DATABASE, LOCK
 from polytempo.serve.state.events import Event
 
 SMALL_BYTES = 32 << 10
@@ -115,7 +115,7 @@ class Journal:
         try:
             with suppress(PermissionError):  # nobody else may write here; who may read it is up to whoever made it
                 self.directory.chmod(self.directory.stat().st_mode & ~0o022)
-            self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = os.open(self.directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UnwritableError(f"Another server is running on the journal in {self.directory}.") from None
