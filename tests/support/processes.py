@@ -99,6 +99,6 @@ def tasks_in(directory: Path, client: int) -> list[int]:
     journal = Journal(directory)
     try:
         events = [event for _, event in journal.events(0) if event.client == client]
-        return [event.handed.task for event in events if event.handed is not None]
+        return [event.push.task for event in events if event.push is not None]
     finally:
         journal.close()

@@ -16,7 +16,7 @@ from polytempo.serve.journal.database import DamagedError, JournalError
 from polytempo.serve.journal.opening import beginning, code_versions, journal_objects, settings_of
 from polytempo.serve.journal.proxies import check_needed
 from polytempo.serve.journal.store import Journal
-from polytempo.serve.state.events import Event, Handed
+from polytempo.serve.state.events import Event, Push
 from polytempo.serve.state.service import Service
 from polytempo.strategies.base.settings import Method
 
@@ -82,10 +82,10 @@ def what_if(
         other = Replayed(method, _as_found(real.service, method, given), real.event)
         for event in _walk(journal, real, until):
             _fire_timers(other, event.at)
-            if event.handed is None:
+            if event.push is None:
                 _tell(other, event)
             else:
-                _hand_over(real.service.update_of(event.client, event.handed).delta, event, other)
+                _hand_over(real.service.update_of(event.client, event.push).delta, event, other)
     other.event = real.event
     return other
 
@@ -158,13 +158,13 @@ def _tell(other: Replayed, event: Event) -> None:
 
 
 def _hand_over(delta: torch.Tensor, event: Event, other: Replayed) -> None:
-    handed, flight = event.handed, other.service.flights.get(event.client)
-    assert handed is not None
+    push, flight = event.push, other.service.flights.get(event.client)
+    assert push is not None
     if flight is None:
         other.unasked += 1
         return
     questions = flight.order.questions
-    if flight.order.candidates is not None or any(name not in handed.answers for name in questions):
+    if flight.order.candidates is not None or any(name not in push.answers for name in questions):
         raise UserError(
             "This strategy asks clients what the journal has no answer to (which candidate fits, or a question). Only "
             "strategies that ask for nothing but training, or for what the journal's own strategy asked, can be tried "
@@ -174,6 +174,6 @@ def _hand_over(delta: torch.Tensor, event: Event, other: Replayed) -> None:
     trained = other.service.schema.trained(flight.order.mask, flight.order.trainable)
     weights = start + (delta if trained is None else torch.where(trained, delta, 0.0))
     base = flight.sends[-1][0] if flight.sends else flight.number
-    answers = {name: handed.answers[name] for name in questions}
-    again = Handed(flight.number, base, weights, handed.samples, handed.steps, None, answers, handed.ready)
+    answers = {name: push.answers[name] for name in questions}
+    again = Push(flight.number, base, weights, push.samples, push.steps, None, answers, push.ready)
     other.apply(Event("updated", event.at, event.client, again))

@@ -14,10 +14,10 @@ from polytempo.core.errors import UserError
 from polytempo.core.state import unpack
 from polytempo.core.vectors import Schema
 from polytempo.serve.access.roster import LONGEST_REASON
+from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.wire import WireError, as_written, body_header, entries_of, floats, read_body
-from polytempo.serve.protocol.wire_pb2 import Push
 from polytempo.serve.server.operations import Operations
-from polytempo.serve.state.events import Handed
+from polytempo.serve.state.events import Push
 from polytempo.serve.state.service import Flight
 
 LARGEST_NORM = 1e19
@@ -52,7 +52,7 @@ def largest_message(schema: Schema) -> int:
     return 4 * schema.size + 256 * (len(schema.names) + 1) + sum(map(len, schema.names)) + ANSWER_BYTES
 
 
-def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, operations: Operations) -> Handed:
+def check_push(push: pb.Push, body: bytearray, flight: Flight, schema: Schema, operations: Operations) -> Push:
     """What the client hands in, or Refused: above all where it leads further than ``||w - w_start||`` may be, the norm
     bound times ``max(||w_start||, 1)``."""
     chosen = push.chosen if push.HasField("chosen") else None
@@ -86,7 +86,7 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, oper
         if name not in answers:
             raise Refused(f"the answer to {name!r} is missing: push it with answers={{{name!r}: ...}}")
     accuracy, loss = _scores(push)
-    return Handed(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready, accuracy, loss)
+    return Push(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready, accuracy, loss)
 
 
 def _asked(flight: Flight) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def _asked(flight: Flight) -> tuple[str, ...]:
     return (*about_candidates, *flight.order.questions)
 
 
-def _scores(push: Push) -> tuple[float | None, float | None]:
+def _scores(push: pb.Push) -> tuple[float | None, float | None]:
     """What the client says of the model that it received."""
     accuracy = push.accuracy if push.HasField("accuracy") else None
     loss = push.loss if push.HasField("loss") else None

@@ -30,7 +30,7 @@ from polytempo.serve.server.operations import Operations
 from polytempo.serve.server.refusals import Conduct
 from polytempo.serve.server.requests import Request, Session, next_group
 from polytempo.serve.server.status import WRITTEN_EVERY, StatusFile
-from polytempo.serve.state.events import Event, Handed, Kind
+from polytempo.serve.state.events import Event, Kind, Push
 from polytempo.serve.state.service import Dispatched
 
 JOURNAL_RETRY = 1.0
@@ -287,11 +287,11 @@ class Host:
             log("repeated", client=client, task=push.task)
             answer_as_now(self.service, self.sessions, request)
             return None
-        handed = check_push(push, request.body, flight, self.service.schema, self.operations)
-        return self._event("updated", client, handed)
+        checked = check_push(push, request.body, flight, self.service.schema, self.operations)
+        return self._event("updated", client, checked)
 
-    def _event(self, kind: Kind, client: int = -1, handed: Handed | None = None, key: str = "") -> Event:
-        return Event(kind, self.clock(), client, handed, key)
+    def _event(self, kind: Kind, client: int = -1, push: Push | None = None, key: str = "") -> Event:
+        return Event(kind, self.clock(), client, push, key)
 
     # Answers.
 
