@@ -14,6 +14,7 @@ from torch import Tensor
 
 from polytempo.cli.options import Json, Set, parse_assignments
 from polytempo.core.errors import UserError
+from polytempo.serve.journal.opening import settings_in
 from polytempo.serve.journal.replay import replay as replay_journal
 from polytempo.serve.journal.replay import what_if
 from polytempo.serve.paths import JOURNAL
@@ -85,19 +86,21 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Rebuild a service's state from its journal and print its digest; or try another strategy on the same arrivals."""
-    found = replay_journal(directory, until)
-    rows = [(found.settings.strategy, found)]
     if strategy is not None:
-        method = found.settings.model_copy(update={"strategy": strategy, "parameters": parse_assignments(set_)})
+        changed = {"strategy": strategy, "parameters": parse_assignments(set_)}
+        method = settings_in(directory).model_copy(update=changed)
         method.check()
-        other = what_if(directory, method, until)
-        rows.append((f"{strategy} (what if)", other))
+        found = what_if(directory, method, until)
+        rows = [(found.real.settings.strategy, found.real), (f"{strategy} (what if)", found.other)]
     elif set_:
         raise UserError("--set belongs to --strategy: give both.")
+    else:
+        replayed = replay_journal(directory, until)
+        rows = [(replayed.settings.strategy, replayed)]
     if out is not None:
         service = rows[-1][1].service
         _write(served_models(service.strategy, sorted(service.members)), out)
-    figures = {name: replayed.figures() for name, replayed in rows}
+    figures = {name: one.figures() for name, one in rows}
     if as_json:
         print(json.dumps(figures))
         return

@@ -361,7 +361,7 @@ def test_an_echopfl_journal_can_be_tried_under_other_parameters(tmp_path: Path) 
 
     def figures(**parameters: Any) -> dict[str, Any]:
         method = tiny_settings(tmp_path, "echopfl", parameters=parameters)
-        return what_if(served.directory, method).figures()
+        return what_if(served.directory, method).other.figures()
 
     same, still = figures(**RESTLESS), figures(**{**RESTLESS, "refine_every": 0})
     compared = ("updates", "unasked", "expansions", "merges", "mean_staleness", "version")
@@ -379,7 +379,7 @@ def test_a_journal_without_answers_cannot_be_tried_under_echopfl_unless_it_asks_
             served.push(client)
     with pytest.raises(UserError, match="has no answer to"):
         what_if(served.directory, tiny_settings(tmp_path, "echopfl"))
-    other = what_if(served.directory, tiny_settings(tmp_path, "echopfl", parameters={"refine_every": 0}))
+    other = what_if(served.directory, tiny_settings(tmp_path, "echopfl", parameters={"refine_every": 0})).other
     assert (other.updates, other.unasked) == (3, 0)
 
 

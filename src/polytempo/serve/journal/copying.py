@@ -10,8 +10,7 @@ from typing import IO
 
 from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.journal.database import DamagedError, connect, reading
-from polytempo.serve.journal.opening import RENUMBERED_BY, open_service, settings_of
-from polytempo.serve.journal.settings import ServiceSettings
+from polytempo.serve.journal.opening import RENUMBERED_BY, open_service, settings_in
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import DATABASE, INITIAL, PROXIES
 from polytempo.serve.state.events import Event
@@ -92,15 +91,6 @@ def write_new(path: Path, chunks: Iterable[bytes]) -> int:
         file.flush()
         os.fsync(file.fileno())
     return written
-
-
-def settings_in(journal_directory: Path) -> ServiceSettings:
-    """The settings that the journal in this directory was begun with."""
-    journal = Journal(journal_directory)
-    try:
-        return settings_of(journal)
-    finally:
-        journal.close()
 
 
 def renumber(journal_directory: Path, lose_tail: bool) -> tuple[int, str]:

@@ -196,6 +196,22 @@ def _check_same(journal: Journal, settings: ServiceSettings) -> None:
         )
 
 
+def existing_journal(directory: Path) -> Journal:
+    """The journal in this directory, to read. Close it."""
+    if not Journal.exists(directory):
+        raise UserError(f"{directory} holds no journal. Expected the directory of a service's journal.")
+    return Journal(directory)
+
+
+def settings_in(directory: Path) -> ServiceSettings:
+    """The settings that the journal in this directory was begun with."""
+    journal = existing_journal(directory)
+    try:
+        return settings_of(journal)
+    finally:
+        journal.close()
+
+
 def settings_of(journal: Journal) -> ServiceSettings:
     """The settings that a journal was begun with; those that did not exist then have their defaults."""
     try:

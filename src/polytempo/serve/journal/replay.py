@@ -13,7 +13,7 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.journal.database import DamagedError, JournalError
-from polytempo.serve.journal.opening import beginning, code_versions, journal_objects, settings_of
+from polytempo.serve.journal.opening import beginning, code_versions, existing_journal, journal_objects, settings_of
 from polytempo.serve.journal.proxies import check_needed
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.state.events import Event, Push
@@ -68,13 +68,21 @@ def replay(directory: Path, until: int | None = None, objects: Mapping[str, Any]
     return replayed
 
 
+@dataclass(frozen=True)
+class WhatIf:
+    """What happened, and what another strategy would have made of it. Both begin and end at the same event."""
+
+    real: Replayed
+    other: Replayed
+
+
 def what_if(
     directory: Path, method: Method, until: int | None = None, objects: Mapping[str, Any] | None = None
-) -> Replayed:
-    """The same arrivals under another strategy, from the model of the oldest snapshot on: the same clients come and go
-    at the same times, and whenever one of them handed in a result, it hands in the same difference to whatever model
-    this strategy had given it, and the same answers to questions that both strategies ask. An update that this strategy
-    had not asked for by then is left out."""
+) -> WhatIf:
+    """The same arrivals under another strategy, from the model of the oldest snapshot on. The same clients come and go
+    at the same times. Each update brings the same difference, to whatever model this strategy had given its client,
+    and the same answers to questions that both strategies ask. An update that this strategy had not asked for by then
+    is left out."""
     with _open(directory) as journal:
         given = journal_objects(journal, settings_of(journal), objects)
         check_needed(method.strategy, given, directory)
@@ -85,17 +93,15 @@ def what_if(
             if event.push is None:
                 _tell(other, event)
             else:
-                _hand_over(real.service.update_of(event.client, event.push).delta, event, other)
+                _move(real.service.update_of(event.client, event.push).delta, event, other)
     other.event = real.event
-    return other
+    return WhatIf(real, other)
 
 
 @contextmanager
 def _open(directory: Path) -> Iterator[Journal]:
     """A journal to read. Its server may go on writing, and forget what is being read."""
-    if not Journal.exists(directory):
-        raise UserError(f"{directory} holds no journal. Expected the directory of a service's journal.")
-    journal = Journal(directory)
+    journal = existing_journal(directory)
     before = journal.snapshots()
     try:
         yield journal
@@ -157,7 +163,8 @@ def _tell(other: Replayed, event: Event) -> None:
         other.apply(event)
 
 
-def _hand_over(delta: torch.Tensor, event: Event, other: Replayed) -> None:
+def _move(delta: torch.Tensor, event: Event, other: Replayed) -> None:
+    """Let the other strategy have an update that moves by as much as the real one."""
     push, flight = event.push, other.service.flights.get(event.client)
     assert push is not None
     if flight is None:

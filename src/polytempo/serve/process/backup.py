@@ -23,7 +23,8 @@ from pydantic import BaseModel, ValidationError
 from polytempo.core.errors import UserError
 from polytempo.core.files import hand_over, sync_directory, write_bytes
 from polytempo.serve.access.roster import Roster, with_tables
-from polytempo.serve.journal.copying import copy_file, copy_journal, renumber, settings_in, write_new
+from polytempo.serve.journal.copying import copy_file, copy_journal, renumber, write_new
+from polytempo.serve.journal.opening import settings_in
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS
 
