@@ -646,11 +646,11 @@ def test_a_disk_has_room_again_when_what_did_not_fit_would(tmp_path: Path, monke
             full.setattr(os, "pwritev", fail)
             full.setattr(os, "posix_fallocate", allocate)
             assert served.push(0).refusal.again
-            assert served.host.meters.journal_failing
+            assert served.shared.meters.journal_failing
             served.host.handle([])
-            assert served.host.meters.journal_failing
+            assert served.shared.meters.journal_failing
             served.host.handle([])
-            assert not served.host.meters.journal_failing
+            assert not served.shared.meters.journal_failing
         assert asked == [sum(map(len, served.pushed(0)[1]))] * 2
         assert served.digest() == before
         served.push(0)
@@ -667,9 +667,9 @@ def test_a_disk_without_room_for_another_file_is_full_until_there_is(
             full.setattr(os, "open", fail)
             assert served.push(0).refusal.again
             served.host.handle([])
-            assert served.host.meters.journal_failing
+            assert served.shared.meters.journal_failing
         served.host.handle([])
-        assert not served.host.meters.journal_failing
+        assert not served.shared.meters.journal_failing
         served.push(0)
         assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
 

@@ -78,7 +78,7 @@ class Code(_Entry):
 
 
 class Quarantine(_Entry):
-    """Why a client is not heard any more."""
+    """Why a client is ignored."""
 
     since: AwareDatetime
     reason: str
