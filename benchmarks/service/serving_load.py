@@ -27,13 +27,14 @@ import grpc.aio
 import numpy as np
 from safetensors.numpy import save_file
 
-from polytempo.serve.access.access import make_tokens, read_token
-from polytempo.serve.process.running import Doors, serve
+from polytempo.serve.access.tokens import make_tokens, read_token
+from polytempo.serve.journal.settings import make_settings
+from polytempo.serve.paths import OPERATIONS
+from polytempo.serve.process.options import Endpoints, ServeOptions
+from polytempo.serve.process.running import serve
 from polytempo.serve.protocol.bodies import entry_of, make_body
 from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION, frames
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Push, Ready
-from polytempo.serve.server.operations import OPERATIONS
-from polytempo.serve.state.settings import make_settings
 
 CASES = [(1_000, 4), (1_000, 200), (600_000, 4), (600_000, 200)]
 SYNCED_BYTES = 2_400_000
@@ -90,9 +91,9 @@ def serve_polytempo(port: Connection, directory: Path) -> None:
         port.send(int(at.address.rpartition(":")[2]))
 
     async def run() -> None:
-        doors = Doors("127.0.0.1:0", insecure=True)
+        options = ServeOptions(directory, settings, Endpoints("127.0.0.1:0", insecure=True), log_level="error")
         stop, again = asyncio.Event(), asyncio.Event()
-        await serve(directory, settings, doors, stop, again, log_level="error", on_listening=on_listening)
+        await serve(options, stop, again, on_listening)
 
     asyncio.run(run())
 

@@ -15,11 +15,11 @@ from serving_load import memory
 from soak_clients import Told
 
 from polytempo.core.state import digest
-from polytempo.serve.journal.database import DATABASE
-from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.segments import SEGMENT_BYTES
 from polytempo.serve.journal.snapshots import SNAPSHOT_BYTES
+from polytempo.serve.journal.store import Journal
+from polytempo.serve.paths import DATABASE
 
 MINUTE = 60.0
 MOST_JOURNAL = (3 * SNAPSHOT_BYTES + 3 * SEGMENT_BYTES) / 1e6

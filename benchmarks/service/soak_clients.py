@@ -20,7 +20,7 @@ from serving_load import OPTIONS, Conversation, model_tensors
 from polytempo.core.encodings import parse_encoding
 from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
-from polytempo.serve.access.access import read_token
+from polytempo.serve.access.tokens import read_token
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.protocol.bodies import entry_of, make_body
 from polytempo.serve.protocol.framing import SESSION, frames

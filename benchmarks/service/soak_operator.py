@@ -16,9 +16,9 @@ from typing import Any
 
 from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
-from polytempo.serve.access.access import read_token
-from polytempo.serve.journal.backup import back_up, restore
-from polytempo.serve.journal.database import DATABASE
+from polytempo.serve.access.tokens import read_token
+from polytempo.serve.paths import DATABASE
+from polytempo.serve.process.backup import back_up, restore
 
 EVERY = {"look": 5.0, "reload": 47.0, "revoke": 29.0, "let in again": 1.0, "back up": 113.0}
 """Seconds between two of each."""

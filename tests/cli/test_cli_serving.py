@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from polytempo.cli import main as cli
-from polytempo.serve.access.access import make_tokens
 from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.roster import Quarantine, changing, utc_now
+from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.journal.opening import open_service
 from support.serving import running, tiny_settings
 

@@ -10,8 +10,8 @@ import pytest
 from polytempo.core.state import digest
 from polytempo.serve.client.client import Client
 from polytempo.serve.client.join import order_of
+from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Ready
-from polytempo.serve.state.settings import make_settings
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies import strategies
 from support.scripted import CLIENTS, WORLDS, Happened, carried_out, play, ready_follows, simulated, told

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.cli import main as cli
-from polytempo.serve.journal.journal import Journal
+from polytempo.serve.journal.store import Journal
 from support.serving import free_port
 
 CLIENTS = 8
@@ -99,6 +99,6 @@ def tasks_in(directory: Path, client: int) -> list[int]:
     journal = Journal(directory)
     try:
         events = [event for _, event in journal.events(0) if event.client == client]
-        return [event.handed.task for event in events if event.handed is not None]
+        return [event.push.task for event in events if event.push is not None]
     finally:
         journal.close()

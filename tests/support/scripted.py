@@ -219,6 +219,6 @@ def told(hosted: Hosted) -> list[tuple[str, int, float]]:
     heard = []
     for event in hosted.events():
         heard.append((event.kind, event.client, event.at))
-        if event.handed is not None and event.handed.ready:
+        if event.push is not None and event.push.ready:
             heard.append(("ready", event.client, event.at))
     return heard

@@ -11,19 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.access import (
-    CODE_HOURS,
-    make_code,
-    make_operator,
-    make_tokens,
-    revoke_client,
-    revoke_operator,
-)
-from polytempo.serve.access.access import release as release_client
 from polytempo.serve.access.certs import make_certs, make_client_certificate
-from polytempo.serve.access.roster import ACCESS, Pass, Roster, client_name, utc_now
+from polytempo.serve.access.enrolment import CODE_HOURS, make_code
+from polytempo.serve.access.live import release as release_client
+from polytempo.serve.access.roster import Pass, Roster, client_name, utc_now
+from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client, revoke_operator
 from polytempo.serve.addresses import checked_address
 from polytempo.serve.client.enrolment import enrol_client
+from polytempo.serve.paths import ACCESS
 
 Directory = Annotated[Path, typer.Argument(help="the service's directory")]
 Days = Annotated[float | None, typer.Option(help="how long the token is valid (default: for ever)")]
@@ -112,7 +107,7 @@ def codes(
         print(f"client {client}: {make_code(directory, client, hours, days)}")
     quarantined = Roster.read(directory / ACCESS).quarantined
     for client in [client for client in clients if client in quarantined]:
-        print(f"client {client} is in quarantine, and not heard before `polytempo release {directory} {client}`")
+        print(f"client {client} is in quarantine, and ignored until `polytempo release {directory} {client}`")
     print(
         f"Next: give each client its code and ca.pem. It runs `polytempo enrol HOST:PORT --ca ca.pem` "
         f"within {hours:g} h; the code works once."
@@ -136,9 +131,9 @@ def enrol(
 
 
 def release(directory: Directory, client: Annotated[int, typer.Argument(help="number of the client", min=0)]) -> None:
-    """Let a client out of quarantine: a server that runs hears it again at once."""
+    """Let a client out of quarantine: a running server listens to it again at once."""
     release_client(directory, client)
-    print(f"client {client} is heard again")
+    print(f"client {client} is out of quarantine")
 
 
 def _show(roster: Roster) -> None:

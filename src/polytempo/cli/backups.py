@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from polytempo.cli.options import Json
-from polytempo.serve.journal.backup import back_up
-from polytempo.serve.journal.backup import restore as restore_backup
+from polytempo.serve.process.backup import back_up
+from polytempo.serve.process.backup import restore as restore_backup
 
 
 def backup(

@@ -17,21 +17,22 @@ def write_whole(path: Path, write: Callable[[Path], None], mode: int = 0o644) ->
             os.fsync(file.fileno())
 
 
-def write_bytes(path: Path, content: bytes, mode: int = 0o644, *, shared: bool = False) -> None:
+def write_bytes(path: Path, content: bytes, mode: int = 0o644, *, shared: bool = False, synced: bool = True) -> None:
     """Put this content in the place of ``path``; nobody can read it before it has its mode. ``shared``: with the owner
     of the directory (``hand_over``). Nothing is done by name before the content is whole: the directory may be
-    somebody else's."""
-    with _replacing(path) as (descriptor, _), os.fdopen(descriptor, "wb") as file:
+    somebody else's. What is not ``synced`` survives a crash of the process, not a power cut."""
+    with _replacing(path, synced) as (descriptor, _), os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fchmod(descriptor, mode)
         if shared:
             hand_over(descriptor, path.parent)
-        os.fsync(descriptor)
+        if synced:
+            os.fsync(descriptor)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[tuple[int, Path]]:
+def _replacing(path: Path, synced: bool = True) -> Iterator[tuple[int, Path]]:
     """A temporary file, open and by name, that takes the place of ``path`` when it is done."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
@@ -41,7 +42,8 @@ def _replacing(path: Path) -> Iterator[tuple[int, Path]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    if synced:
+        sync_directory(path.parent)
 
 
 def hand_over(descriptor: int, directory: Path) -> None:

@@ -15,7 +15,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Objective, Orders, Report, Send, Train
 from polytempo.core.schema import Schema
 from polytempo.learn.learner import Assignment
-from polytempo.serve.access.access import read_token
+from polytempo.serve.access.tokens import read_token
 from polytempo.serve.client.join import Trained, carry_out, check_schema, join, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.sim.experiment import make_experiment

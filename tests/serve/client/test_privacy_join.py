@@ -15,7 +15,7 @@ import torch
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Train
 from polytempo.learn.privacy import Privacy, epsilon
-from polytempo.serve.access.access import read_token
+from polytempo.serve.access.tokens import read_token
 from polytempo.serve.client.join import Trained, join
 from polytempo.serve.client.ledger import Ledger
 from polytempo.serve.client.own_data import make_join_settings

@@ -23,14 +23,15 @@ from polytempo.core.events import Update
 from polytempo.core.schema import Schema
 from polytempo.core.state import digest
 from polytempo.core.streams import stream
-from polytempo.serve.journal import journal as journal_module
 from polytempo.serve.journal import opening
 from polytempo.serve.journal import snapshots as snapshots_module
-from polytempo.serve.journal.database import DATABASE, DamagedError, JournalError, connect, transaction, unwritable
-from polytempo.serve.journal.journal import Journal
+from polytempo.serve.journal import store as journal_module
+from polytempo.serve.journal.database import DamagedError, JournalError, connect, transaction, unwritable
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
-from polytempo.serve.state.events import Event, Handed
+from polytempo.serve.journal.store import Journal
+from polytempo.serve.paths import DATABASE
+from polytempo.serve.state.events import Event, Push
 from polytempo.strategies import Strategy
 from support.serving import Hosted, hosted, journal_files, refused, restarted, some_events, tiny_settings
 
@@ -51,7 +52,7 @@ def test_small_bodies_lie_in_their_rows_and_cost_one_sync(tmp_path, monkeypatch)
         monkeypatch.setattr(os, "fdatasync", syncs.append)
         journal.append([update(1), update(2)])
     assert not syncs
-    assert [event.handed.weights.tolist() for event in read(tmp_path)] == [list(range(7))] * 2
+    assert [event.push.weights.tolist() for event in read(tmp_path)] == [list(range(7))] * 2
     with sqlite3.connect(tmp_path / "journal.sqlite") as database:
         database.execute("UPDATE events SET body = zeroblob(length(body)) WHERE number = 2")
     with pytest.raises(DamagedError, match="event 2"):
@@ -68,8 +69,8 @@ def new_journal(directory: Path) -> Iterator[Journal]:
 
 
 def update(number: int = 1, weights: Any = None) -> Event:
-    handed = Handed(number, number, torch.arange(7.0) if weights is None else weights, 3, 2)
-    return Event("updated", float(number), 0, handed)
+    push = Push(number, number, torch.arange(7.0) if weights is None else weights, 3, 2)
+    return Event("updated", float(number), 0, push)
 
 
 def read(directory: Path) -> list[Event]:
@@ -85,8 +86,8 @@ def same(a: Event, b: Event) -> bool:
 
 
 def as_data(event: Event) -> tuple[Any, ...]:
-    handed = event.handed
-    said = () if handed is None else tuple(getattr(handed, name) for name in Handed.__slots__)
+    push = event.push
+    said = () if push is None else tuple(getattr(push, name) for name in Push.__slots__)
     return (event.kind, event.at, event.client, said, event.key, event.number)
 
 
@@ -110,7 +111,7 @@ values = st.recursive(
 )
 tiny = [-0.0, 0.0, 1e-45, -1e-40, 3.4e38]
 handed_in = st.builds(
-    Handed,
+    Push,
     st.integers(1, 2**60),
     st.integers(1, 2**60),
     st.lists(floats32 | st.sampled_from(tiny), min_size=7, max_size=7).map(torch.tensor),
@@ -144,11 +145,11 @@ def test_events_are_read_back_bit_for_bit(groups: list[list[Event]]) -> None:
 
 def test_an_update_with_more_answers_than_one_call_writes_is_read_back(tmp_path: Path) -> None:
     event = update()
-    assert event.handed is not None
-    handed = replace(event.handed, answers={str(i): torch.full((2,), float(i)) for i in range(3000)})
+    assert event.push is not None
+    push = replace(event.push, answers={str(i): torch.full((2,), float(i)) for i in range(3000)})
     with new_journal(tmp_path) as journal:
-        journal.append([replace(event, handed=handed), update(2)])
-        assert all(map(same, read(tmp_path), [replace(event, handed=handed), update(2)]))
+        journal.append([replace(event, push=push), update(2)])
+        assert all(map(same, read(tmp_path), [replace(event, push=push), update(2)]))
 
 
 def test_bodies_go_on_in_a_new_file_when_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -645,11 +646,11 @@ def test_a_disk_has_room_again_when_what_did_not_fit_would(tmp_path: Path, monke
             full.setattr(os, "pwritev", fail)
             full.setattr(os, "posix_fallocate", allocate)
             assert served.push(0).refusal.again
-            assert served.host.meters.journal_failing
+            assert served.shared.meters.journal_failing
             served.host.handle([])
-            assert served.host.meters.journal_failing
+            assert served.shared.meters.journal_failing
             served.host.handle([])
-            assert not served.host.meters.journal_failing
+            assert not served.shared.meters.journal_failing
         assert asked == [sum(map(len, served.pushed(0)[1]))] * 2
         assert served.digest() == before
         served.push(0)
@@ -666,9 +667,9 @@ def test_a_disk_without_room_for_another_file_is_full_until_there_is(
             full.setattr(os, "open", fail)
             assert served.push(0).refusal.again
             served.host.handle([])
-            assert served.host.meters.journal_failing
+            assert served.shared.meters.journal_failing
         served.host.handle([])
-        assert not served.host.meters.journal_failing
+        assert not served.shared.meters.journal_failing
         served.push(0)
         assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
 

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 from polytempo.cli.main import app
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
-from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay, what_if
+from polytempo.serve.journal.store import Journal
 from polytempo.serve.server.status import read_status
 from polytempo.strategies import Strategy, strategy
 from polytempo.strategies.parts.clusters import Clusters
-from support.serving import nudge, running, tiny_settings
+from support.serving import hosted, nudge, running, some_events, tiny_settings
 
 A, B = 0, 1
 
@@ -68,7 +68,7 @@ def test_a_replay_changes_nothing(served, tmp_path_factory):
 
 def test_what_if_the_same_strategy_had_run_gives_the_same_model(served):
     directory, _ = served
-    same = what_if(directory / "journal", tiny_settings(directory, "fedasync", seed=3))
+    same = what_if(directory / "journal", tiny_settings(directory, "fedasync", seed=3)).other
     real = replay(directory / "journal")
     assert same.figures()["mean_staleness"] == real.figures()["mean_staleness"]
     assert torch.allclose(same.service.strategy.model.weights, real.service.strategy.model.weights, atol=1e-6)
@@ -76,13 +76,29 @@ def test_what_if_the_same_strategy_had_run_gives_the_same_model(served):
 
 def test_what_if_a_synchronous_strategy_had_run_leaves_out_what_it_had_not_asked_for(served):
     directory, _ = served
-    other = what_if(directory / "journal", tiny_settings(directory, "fedavg"))
+    other = what_if(directory / "journal", tiny_settings(directory, "fedavg")).other
     # A's first update and B's make a round. A's second came while it waited for B; its third is the second round's.
     assert other.updates + other.unasked == 4
     assert other.unasked == 1
     initial = torch.tensor([0.0, 0.0, 0.0, 1.0, 2.0, 3.0])
     first_round = initial + 1.0  # both moved by one
     assert torch.allclose(other.service.strategy.model.weights, first_round)
+
+
+def test_what_if_of_a_running_service_compares_states_after_the_same_event(tmp_path, monkeypatch):
+    with hosted(tmp_path) as service:
+        some_events(service)
+        opened = Journal.__init__
+
+        def open_and_push(journal, directory):
+            opened(journal, directory)
+            service.push(0)  # the service goes on
+
+        monkeypatch.setattr(Journal, "__init__", open_and_push)
+        ran = CliRunner().invoke(app, ["replay", str(service.directory), "--strategy", "fedbuff", "--json"])
+        real, other = json.loads(ran.stdout).values()
+        assert service.host.journal.last > real["event"] == other["event"]
+        assert (real["updates"], real["uptime"]) == (other["updates"] + other["unasked"], other["uptime"])
 
 
 def test_what_if_refuses_a_strategy_that_asks_what_the_journal_cannot_answer(served):

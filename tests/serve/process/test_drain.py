@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from polytempo.serve.access.access import make_tokens
 from polytempo.serve.access.certs import make_certs
+from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
 from polytempo.serve.journal.opening import open_service
-from polytempo.serve.state.settings import make_settings
+from polytempo.serve.journal.settings import make_settings
 from support.processes import Processes, tasks_in
 from support.serving import nudge, until
 

@@ -17,7 +17,7 @@ from polytempo.serve.client.client import Client
 from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
-from polytempo.serve.state.settings import ServiceSettings
+from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.strategies import Strategy
 from polytempo.world.data import load_dataset
 from support.processes import CLIENTS, DATA, TIME_LIMIT, Processes, tasks_in

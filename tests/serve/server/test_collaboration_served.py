@@ -16,8 +16,8 @@ from polytempo.learn.learner import Assignment
 from polytempo.serve.client.join import Trained, carry_out, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.serve.journal.replay import replay
+from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Pull
-from polytempo.serve.state.settings import make_settings
 from polytempo.strategies.methods.fedsac import SUBSPACE
 from polytempo.strategies.methods.pace import Pace
 from support.joining import LINEAR, Gated, data
@@ -205,7 +205,7 @@ def test_the_status_shows_no_versions_and_clusters_of_models_that_are_each_clien
     with hosted(tmp_path, "test_collaboration_served:Restless") as served:
         half_a_multicast(served)
         host = served.host
-        host._say(stopping=True)
+        host.write_status(stopping=True)
         shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
         replayed = CliRunner().invoke(app, ["replay", str(served.directory), "--json"]).stdout
     assert "5 updates" in shown

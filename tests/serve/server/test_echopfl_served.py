@@ -18,8 +18,8 @@ from polytempo.serve.client.client import Place
 from polytempo.serve.client.join import Trained, carry_out, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.serve.journal.replay import replay, what_if
+from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Pull
-from polytempo.serve.state.settings import make_settings
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.strategies.parts.echo import Policy
 from support.joining import LINEAR, Gated, data
@@ -361,7 +361,7 @@ def test_an_echopfl_journal_can_be_tried_under_other_parameters(tmp_path: Path) 
 
     def figures(**parameters: Any) -> dict[str, Any]:
         method = tiny_settings(tmp_path, "echopfl", parameters=parameters)
-        return what_if(served.directory, method).figures()
+        return what_if(served.directory, method).other.figures()
 
     same, still = figures(**RESTLESS), figures(**{**RESTLESS, "refine_every": 0})
     compared = ("updates", "unasked", "expansions", "merges", "mean_staleness", "version")
@@ -379,7 +379,7 @@ def test_a_journal_without_answers_cannot_be_tried_under_echopfl_unless_it_asks_
             served.push(client)
     with pytest.raises(UserError, match="has no answer to"):
         what_if(served.directory, tiny_settings(tmp_path, "echopfl"))
-    other = what_if(served.directory, tiny_settings(tmp_path, "echopfl", parameters={"refine_every": 0}))
+    other = what_if(served.directory, tiny_settings(tmp_path, "echopfl", parameters={"refine_every": 0})).other
     assert (other.updates, other.unasked) == (3, 0)
 
 
@@ -391,7 +391,7 @@ def test_the_status_shows_the_versions_and_the_members_of_clusters(tmp_path: Pat
         begun(served, CLIENTS)
         restless_events(served, last=13)
         host = served.host
-        host._say(stopping=True)
+        host.write_status(stopping=True)
         shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
         replayed = CliRunner().invoke(app, ["replay", str(served.directory), "--json"]).stdout
     first, second = strategy_of(served).clusters.branches.values()

@@ -14,19 +14,15 @@ import grpc
 import pytest
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access import access
-from polytempo.serve.access.access import (
-    Access,
-    enrol,
-    make_code,
-    make_operator,
-    make_tokens,
-    read_token,
-    revoke_client,
-)
-from polytempo.serve.access.roster import ACCESS, Roster, hash_of
+from polytempo.serve.access import enrolment as codes
+from polytempo.serve.access import live, tokens
+from polytempo.serve.access.enrolment import enrol, make_code
+from polytempo.serve.access.live import Access
+from polytempo.serve.access.roster import Roster, hash_of
+from polytempo.serve.access.tokens import make_operator, make_tokens, read_token, revoke_client
 from polytempo.serve.client import enrolment as enrolment_module
 from polytempo.serve.client.enrolment import enrol_client
+from polytempo.serve.paths import ACCESS
 from polytempo.serve.protocol.framing import ENROL
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
 from polytempo.serve.server import enrolment as enrolments_module
@@ -41,8 +37,9 @@ def roster(directory: Path) -> Roster:
 
 
 def clock_says(monkeypatch: pytest.MonkeyPatch, **later: float) -> None:
-    now = access.utc_now() + timedelta(**later)
-    monkeypatch.setattr(access, "utc_now", lambda: now)
+    now = codes.utc_now() + timedelta(**later)
+    for module in (codes, tokens):
+        monkeypatch.setattr(module, "utc_now", lambda: now)
 
 
 # What a code does to the roster.
@@ -83,7 +80,7 @@ def test_the_days_of_a_code_are_those_of_its_token_from_the_enrolment_on(
     code = make_code(tmp_path, 0, hours=48, days=30)
     clock_says(monkeypatch, hours=24)
     _, expires = enrol(tmp_path, code, TOKEN)
-    assert expires == access.utc_now() + timedelta(days=30)
+    assert expires == codes.utc_now() + timedelta(days=30)
     assert roster(tmp_path).clients[0].expires == expires
 
 
@@ -223,7 +220,7 @@ def test_a_roster_that_is_damaged_while_running_changes_nothing_and_is_logged_on
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[str] = []
-    monkeypatch.setattr(access, "log", lambda what, **_: logged.append(what))
+    monkeypatch.setattr(live, "log", lambda what, **_: logged.append(what))
     token = read_token(make_tokens(tmp_path, 1)[0])
     running_access = Access(tmp_path)
     whole = (tmp_path / ACCESS).read_bytes()
@@ -302,7 +299,7 @@ def test_a_refused_code_is_said_counted_and_leaves_no_token(tmp_path: Path) -> N
     with running(tmp_path) as server:
         with pytest.raises(UserError, match="does not enrol this client: This code is not known"):
             enrol_client(server.address, "no such code", tmp_path / "mine.token", insecure=True)
-        assert server.host.meters.refusals["code"] == 1
+        assert server.shared.meters.refusals["code"] == 1
         assert not (tmp_path / "mine.token").exists()
 
 
@@ -360,5 +357,5 @@ def test_strangers_who_try_codes_cost_no_disk_and_do_not_keep_a_client_from_enro
         code = make_code(tmp_path, 5)
         assert enrol_client(server.address, code, tmp_path / "mine.token", insecure=True).client == 5
         assert all(one.exception(60) is not None for one in tries)
-        assert server.host.meters.refusals["code"] > 1
+        assert server.shared.meters.refusals["code"] > 1
         assert taken_on == [code]

@@ -26,8 +26,8 @@ from polytempo.core.errors import PassingError, UserError
 from polytempo.core.files import hand_over, write_bytes
 from polytempo.core.locks import LockedError, take
 from polytempo.core.validation import refusal
+from polytempo.serve.paths import ACCESS
 
-ACCESS = "access.json"
 LONGEST_REASON = 500
 """Characters."""
 LOCK_SECONDS = 10.0
@@ -78,7 +78,7 @@ class Code(_Entry):
 
 
 class Quarantine(_Entry):
-    """Why a client is not heard any more."""
+    """Why a client is ignored."""
 
     since: AwareDatetime
     reason: str

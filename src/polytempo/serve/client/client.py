@@ -12,8 +12,8 @@ from polytempo.core.encodings import parse_encodings
 from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
 from polytempo.core.state import pack
-from polytempo.serve.access.access import read_token
 from polytempo.serve.access.tls import client_credentials
+from polytempo.serve.access.tokens import read_token
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import Connection, RefusedError
 from polytempo.serve.client.kept_task import KeptTask, check_place, forget, read_kept, write_kept

@@ -12,9 +12,9 @@ import grpc
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
-from polytempo.serve.access.access import read_token
 from polytempo.serve.access.roster import hash_of
 from polytempo.serve.access.tls import client_credentials
+from polytempo.serve.access.tokens import read_token
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import hint_for, in_words
 from polytempo.serve.protocol.framing import ENROL

@@ -21,9 +21,7 @@ from polytempo.core.validation import refusal
 from polytempo.core.versions import versions
 from polytempo.learn.proxies import WARM_UP_EPOCHS
 from polytempo.serve.journal.database import DamagedError, JournalError
-from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.proxies import (
-    PROXIES,
     check_needed,
     check_unchanged,
     given_proxies,
@@ -32,16 +30,16 @@ from polytempo.serve.journal.proxies import (
     proxies_digest,
 )
 from polytempo.serve.journal.recovery import newest_snapshot, recover
+from polytempo.serve.journal.settings import ServiceSettings
+from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
+from polytempo.serve.paths import INITIAL, PROXIES, STATUS
 from polytempo.serve.protocol.messages import check_greetable
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Service
-from polytempo.serve.state.settings import ServiceSettings
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import write_proxies
 
-INITIAL = "initial.safetensors"
-STATUS = "status.json"
 RENUMBERED_BY = 10**12
 """When events were lost, orders are numbered so far ahead that no client's old task is taken for a new one,
 however many they were: at a thousand orders a second this many take thirty years."""
@@ -196,6 +194,22 @@ def _check_same(journal: Journal, settings: ServiceSettings) -> None:
             f"{journal.directory} holds another service ({different} is {known[different]!r} there, "
             f"{asked[different]!r} here). Choose another --dir, or start it with the same settings."
         )
+
+
+def existing_journal(directory: Path) -> Journal:
+    """The journal in this directory, to read. Close it."""
+    if not Journal.exists(directory):
+        raise UserError(f"{directory} holds no journal. Expected the directory of a service's journal.")
+    return Journal(directory)
+
+
+def settings_in(directory: Path) -> ServiceSettings:
+    """The settings that the journal in this directory was begun with."""
+    journal = existing_journal(directory)
+    try:
+        return settings_of(journal)
+    finally:
+        journal.close()
 
 
 def settings_of(journal: Journal) -> ServiceSettings:

@@ -11,12 +11,11 @@ from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import ProxySets
 from polytempo.serve.journal.database import JournalError
-from polytempo.serve.journal.journal import Journal
-from polytempo.serve.state.settings import ServiceSettings
+from polytempo.serve.journal.settings import ServiceSettings
+from polytempo.serve.journal.store import Journal
+from polytempo.serve.paths import PROXIES
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import ProxyData, check_proxies, read_proxies
-
-PROXIES = "proxies.npz"
 
 
 def given_proxies(settings: ServiceSettings) -> ProxyData | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from polytempo.serve.journal.database import DamagedError, JournalError
-from polytempo.serve.journal.journal import Journal
+from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.state.service import Service
 

@@ -14,10 +14,10 @@ from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.core.vectors import trained_entries
 from polytempo.serve.journal.database import DamagedError, JournalError
-from polytempo.serve.journal.journal import Journal
-from polytempo.serve.journal.opening import beginning, code_versions, journal_objects, settings_of
+from polytempo.serve.journal.opening import beginning, code_versions, existing_journal, journal_objects, settings_of
 from polytempo.serve.journal.proxies import check_needed
-from polytempo.serve.state.events import Event, Handed
+from polytempo.serve.journal.store import Journal
+from polytempo.serve.state.events import Event, Push
 from polytempo.serve.state.service import Service
 from polytempo.strategies.base.settings import StrategySettings
 
@@ -69,13 +69,21 @@ def replay(directory: Path, until: int | None = None, objects: Mapping[str, Any]
     return replayed
 
 
+@dataclass(frozen=True)
+class WhatIf:
+    """What happened, and what another strategy would have made of it. Both begin and end at the same event."""
+
+    real: Replayed
+    other: Replayed
+
+
 def what_if(
     directory: Path, method: StrategySettings, until: int | None = None, objects: Mapping[str, Any] | None = None
-) -> Replayed:
-    """The same arrivals under another strategy, from the model of the oldest snapshot on: the same clients come and go
-    at the same times, and whenever one of them handed in a result, it hands in the same difference to whatever model
-    this strategy had given it, and the same answers to questions that both strategies ask. An update that this strategy
-    had not asked for by then is left out."""
+) -> WhatIf:
+    """The same arrivals under another strategy, from the model of the oldest snapshot on. The same clients come and go
+    at the same times. Each update brings the same difference, to whatever model this strategy had given its client,
+    and the same answers to questions that both strategies ask. An update that this strategy had not asked for by then
+    is left out."""
     with _open(directory) as journal:
         given = journal_objects(journal, settings_of(journal), objects)
         check_needed(method.strategy, given, directory)
@@ -83,20 +91,18 @@ def what_if(
         other = Replayed(method, _as_found(real.service, method, given), real.event)
         for event in _walk(journal, real, until):
             _fire_timers(other, event.at)
-            if event.handed is None:
+            if event.push is None:
                 _tell(other, event)
             else:
-                _hand_over(real.service.update_of(event.client, event.handed).delta, event, other)
+                _move(real.service.update_of(event.client, event.push).delta, event, other)
     other.event = real.event
-    return other
+    return WhatIf(real, other)
 
 
 @contextmanager
 def _open(directory: Path) -> Iterator[Journal]:
     """A journal to read. Its server may go on writing, and forget what is being read."""
-    if not Journal.exists(directory):
-        raise UserError(f"{directory} holds no journal. Expected the directory of a service's journal.")
-    journal = Journal(directory)
+    journal = existing_journal(directory)
     before = journal.snapshots()
     try:
         yield journal
@@ -158,14 +164,15 @@ def _tell(other: Replayed, event: Event) -> None:
         other.apply(event)
 
 
-def _hand_over(delta: torch.Tensor, event: Event, other: Replayed) -> None:
-    handed, flight = event.handed, other.service.flights.get(event.client)
-    assert handed is not None
+def _move(delta: torch.Tensor, event: Event, other: Replayed) -> None:
+    """Let the other strategy have an update that moves by as much as the real one."""
+    push, flight = event.push, other.service.flights.get(event.client)
+    assert push is not None
     if flight is None:
         other.unasked += 1
         return
     questions = flight.order.questions
-    if flight.order.candidates is not None or any(name not in handed.answers for name in questions):
+    if flight.order.candidates is not None or any(name not in push.answers for name in questions):
         raise UserError(
             "This strategy asks clients what the journal has no answer to (which candidate fits, or a question). Only "
             "strategies that ask for nothing but training, or for what the journal's own strategy asked, can be tried "
@@ -173,6 +180,6 @@ def _hand_over(delta: torch.Tensor, event: Event, other: Replayed) -> None:
         )
     trained = trained_entries(other.service.schema, flight.order.mask, flight.order.trainable)
     weights = flight.model + (delta if trained is None else torch.where(trained, delta, 0.0))
-    answers = {name: handed.answers[name] for name in questions}
-    again = Handed(flight.number, flight.latest, weights, handed.samples, handed.steps, None, answers, handed.ready)
+    answers = {name: push.answers[name] for name in questions}
+    again = Push(flight.number, flight.latest, weights, push.samples, push.steps, None, answers, push.ready)
     other.apply(Event("updated", event.at, event.client, again))

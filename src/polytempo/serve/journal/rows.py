@@ -1,7 +1,9 @@
 """An event as a row of the journal and a safetensors body, and back."""
 
 import json
-from typing import Any
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -11,52 +13,103 @@ from polytempo.core.tensor_format import header
 from polytempo.core.vectors import floats
 from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body, memory_of, read_body
 from polytempo.serve.protocol.framing import Buffer
-from polytempo.serve.state.events import Event, Handed
+from polytempo.serve.state.events import Event, Kind, Push
 
 
-def packed(event: Event, schema: Schema) -> tuple[str, list[Buffer]]:
-    """The row's detail as JSON, and the body in pieces: the weights as they lie in memory, and answers' tensors."""
-    handed = event.handed
-    if handed is None:
-        return json.dumps({"key": event.key, "number": event.number}), []
-    text, tensors = pack(handed.answers) if handed.answers else ("", [])
+class EventRow(NamedTuple):
+    """One row of the table ``events``: its columns, in order."""
+
+    number: int
+    batch: int
+    """Number of the first event that was written with this one."""
+    at: float
+    wall: float
+    """When it was written, in seconds since 1970."""
+    kind: Kind
+    client: int
+    detail: str
+    """What the event holds beside tensors, as JSON."""
+    body: bytes | None
+    """A small body lies in its row, ..."""
+    segment: int | None
+    """... a large one in the segment that begins with this event, ..."""
+    begins: int | None
+    """... from this byte on."""
+    size: int
+    """Bytes of the body."""
+    crc: int
+    """Of the row and its body."""
+    void: str | None = None
+    """Why the event is left out, if it is."""
+
+    def is_intact(self, body: bytes | bytearray | None) -> bool:
+        return zlib.crc32(body or b"", _row_crc(self.at, self.kind, self.client, self.detail)) == self.crc
+
+
+COLUMNS = ", ".join(EventRow._fields)
+INSERT = f"INSERT INTO events ({COLUMNS}) VALUES ({', '.join('?' * len(EventRow._fields))})"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEvent:
+    """An event that is ready to be written."""
+
+    event: Event
+    detail: str
+    body: list[Buffer]
+    """In pieces: the weights as they lie in memory, and the tensors of answers."""
+    size: int
+
+    def row(
+        self, number: int, batch: int, wall: float, segment: int | None = None, begins: int | None = None
+    ) -> EventRow:
+        """The row. Without a segment the body lies in it."""
+        event = self.event
+        crc = _row_crc(event.at, event.kind, event.client, self.detail)
+        for part in self.body:
+            crc = zlib.crc32(part, crc)
+        small = b"".join(self.body) if self.body and segment is None else None
+        about = (number, batch, event.at, wall, event.kind, event.client, self.detail)
+        return EventRow(*about, small, segment, begins, self.size, crc)
+
+
+def pack_event(event: Event, schema: Schema) -> PackedEvent:
+    push = event.push
+    if push is None:
+        return PackedEvent(event, json.dumps({"key": event.key, "number": event.number}), [], 0)
+    text, tensors = pack(push.answers) if push.answers else ("", [])
     arrays = [tensor.numpy() for tensor in tensors]
     entries = entries_of(schema) + tuple(entry_of(f"answer/{i}", array) for i, array in enumerate(arrays))
     detail = {
-        "task": handed.task,
-        "base": handed.base,
-        "samples": handed.samples,
-        "steps": handed.steps,
-        "chosen": handed.chosen,
+        "task": push.task,
+        "base": push.base,
+        "samples": push.samples,
+        "steps": push.steps,
+        "chosen": push.chosen,
         "answers": text,
-        "ready": handed.ready,
-        "accuracy": handed.accuracy,
-        "loss": handed.loss,
+        "ready": push.ready,
+        "accuracy": push.accuracy,
+        "loss": push.loss,
     }
-    if not arrays:
-        return json.dumps(detail), make_body(entries, [handed.weights.numpy()])
-    return json.dumps(detail), [header(entries), memory_of(handed.weights.numpy()), *map(memory_of, arrays)]
+    body: list[Buffer]
+    if arrays:
+        body = [header(entries), memory_of(push.weights.numpy()), *map(memory_of, arrays)]
+    else:
+        body = make_body(entries, [push.weights.numpy()])
+    return PackedEvent(event, json.dumps(detail), body, sum(map(len, body)))
 
 
-def unpacked(at: float, kind: Any, client: int, detail: str, body: bytearray | None, schema: Schema) -> Event:
-    said = json.loads(detail)
+def unpack_event(row: EventRow, body: bytearray | None, schema: Schema) -> Event:
+    detail = json.loads(row.detail)
     if body is None:
-        return Event(kind, at, client, None, said["key"], said["number"])
+        return Event(row.kind, row.at, row.client, None, detail["key"], detail["number"])
     begins = 8 + int.from_bytes(body[:8], "little")
     weights = floats(memoryview(body)[begins : begins + 4 * schema.size])
     found = read_body(body) if b'"answer/' in body[:begins] else {}
     tensors = [torch.from_numpy(found[f"answer/{i}"]) for i in range(sum(name.startswith("answer/") for name in found))]
-    answers = unpack(said["answers"], tensors) if said["answers"] else {}
-    handed = Handed(
-        said["task"],
-        said["base"],
-        weights,
-        said["samples"],
-        said["steps"],
-        said["chosen"],
-        answers,
-        said["ready"],
-        said.get("accuracy"),
-        said.get("loss"),
-    )
-    return Event(kind, at, client, handed)
+    detail["answers"] = unpack(detail["answers"], tensors) if detail["answers"] else {}
+    return Event(row.kind, row.at, row.client, Push(weights=weights, **detail))
+
+
+def _row_crc(at: float, kind: str, client: int, detail: str) -> int:
+    return zlib.crc32(f"{at + 0.0!r} {kind} {client} {detail}".encode())

@@ -1,5 +1,5 @@
-"""Who comes in at the operators' door: whoever has an operator's token. Wrong ones are answered the later the more of
-them a peer has tried; a right one is never kept waiting, so that nobody can lock an operator out by guessing."""
+"""Operators' tokens are checked here. The more wrong ones a peer has tried, the later it is answered. A right one is
+never kept waiting, so that nobody can lock an operator out by guessing."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ PEERS = 1024
 """That are remembered."""
 
 
-class Gate:
+class LoginThrottle:
     """Tells operators from strangers."""
 
     def __init__(

@@ -15,12 +15,12 @@ from polytempo.core.flight import Flight
 from polytempo.core.schema import Schema
 from polytempo.core.state import unpack
 from polytempo.core.vectors import floats, tensor_of, trained_entries
-from polytempo.serve.access.roster import LONGEST_REASON
+from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.bodies import as_written, body_header, entries_of, read_body
 from polytempo.serve.protocol.framing import WireError
-from polytempo.serve.protocol.wire_pb2 import Push
+from polytempo.serve.server.decisions import Refusal
 from polytempo.serve.server.operations import Operations
-from polytempo.serve.state.events import Handed
+from polytempo.serve.state.events import Push
 
 LARGEST_NORM = 1e19
 """The squares of a longer vector may sum to more than a float32 holds."""
@@ -37,16 +37,11 @@ DEEPEST_ANSWER = 32
 
 
 class Refused(Exception):  # noqa: N818
-    """An update that is not taken. The text says why, to the client. It may quote what the client sent, and is read by
-    operators too: it stays short, and holds nothing that a terminal would obey."""
+    """An update that is not applied."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__("".join(sign if sign.isprintable() else "?" for sign in reason[:LONGEST_REASON]))
-
-
-class Withdrawn(Refused):
-    """An update for a task that is not open, or from a model that is not remembered. The client may not know that, and
-    is not to blame, the first time."""
+    def __init__(self, reason: str, void: bool = False) -> None:
+        self.refusal = Refusal(reason, void)
+        super().__init__(self.refusal.reason)
 
 
 def largest_message(schema: Schema) -> int:
@@ -54,17 +49,18 @@ def largest_message(schema: Schema) -> int:
     return 4 * schema.size + 256 * (len(schema.names) + 1) + sum(map(len, schema.names)) + ANSWER_BYTES
 
 
-def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, operations: Operations) -> Handed:
-    """What the client hands in, or Refused: above all where it leads further than ``||w - w_start||`` may be, the norm
-    bound times ``max(||w_start||, 1)``."""
+def check_push(push: pb.Push, body: bytearray, flight: Flight, schema: Schema, operations: Operations) -> Push:
+    """The message, checked; raises Refused. Above all, ``||w - w_start||`` must not exceed the norm bound times
+    ``max(||w_start||, 1)``."""
     chosen = push.chosen if push.HasField("chosen") else None
     offered = flight.order.candidates
     if chosen is not None and (offered is None or chosen >= len(offered.models)):
         raise Refused(f"candidate {chosen} was not offered")
     base = flight.base(push.base, chosen)
     if base is None and flight.number < push.base <= flight.forgotten:
-        raise Withdrawn(
-            f"the update started from model {push.base}, after which too many others were sent to remember it"
+        raise Refused(
+            f"the update started from model {push.base}, after which too many others were sent to remember it",
+            void=True,
         )
     if base is None:
         raise Refused(
@@ -88,7 +84,7 @@ def check_push(push: Push, body: bytearray, flight: Flight, schema: Schema, oper
         if name not in answers:
             raise Refused(f"the answer to {name!r} is missing: push it with answers={{{name!r}: ...}}")
     accuracy, loss = _scores(push)
-    return Handed(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready, accuracy, loss)
+    return Push(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready, accuracy, loss)
 
 
 def _asked(flight: Flight) -> tuple[str, ...]:
@@ -98,7 +94,7 @@ def _asked(flight: Flight) -> tuple[str, ...]:
     return (*about_candidates, *flight.order.questions)
 
 
-def _scores(push: Push) -> tuple[float | None, float | None]:
+def _scores(push: pb.Push) -> tuple[float | None, float | None]:
     """What the client says of the model that it received."""
     accuracy = push.accuracy if push.HasField("accuracy") else None
     loss = push.loss if push.HasField("loss") else None

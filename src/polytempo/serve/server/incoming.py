@@ -107,7 +107,7 @@ class Incoming:
                 frame: Frame | Any = await self._next_frame(deadline)
             except TimeoutError:
                 slow = f"only {received} bytes of a message have come in {loop.time() - began:.0f} s"
-                raise WireError(slow if received else "nothing was said in time") from None
+                raise WireError(slow if received else "nothing has come in time") from None
             except DecodeError:
                 raise WireError("what came is no frame of ours") from None
             if frame is grpc.aio.EOF:

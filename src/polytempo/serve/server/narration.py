@@ -23,9 +23,9 @@ def apply_and_log(service: Service, event: Event) -> list[Dispatched]:
 
 def details(service: Service, event: Event) -> dict[str, Any]:
     """What there is to say of an update that was applied."""
-    if event.handed is None:
+    if event.push is None:
         return {}
     member = service.members[event.client]
     planned = {} if member.due is None else member.due.row()
-    told = {"task": event.handed.task, "version": member.version, "staleness": member.staleness}
+    told = {"task": event.push.task, "version": member.version, "staleness": member.staleness}
     return told | planned | mixture_row(service.strategy, event.client)

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from polytempo.world.tables import Table, checked, read_toml
 
-OPERATIONS = "service.toml"
-
 
 class Limits(Table):
     """How much one may ask of the server. What is beyond waits, or is refused."""
@@ -34,8 +32,8 @@ class Limits(Table):
 
 
 class QuarantineRule(Table):
-    """A client of which so many messages were refused within so many seconds, or in a row without an update that was
-    taken, is not heard any more."""
+    """A client is ignored after so many refusals within so many seconds, or in a row without an update that was
+    applied."""
 
     refusals: int = Field(default=20, ge=1)
     seconds: float = Field(default=600.0, gt=0)

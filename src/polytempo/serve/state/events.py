@@ -9,8 +9,8 @@ Kind = Literal["joined", "ready", "updated", "pulled", "fired", "left", "renumbe
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """What a client hands in: an update before the service has looked up the model that it started from."""
+class Push:
+    """A push message, checked. It names orders by their numbers: the service has not looked them up yet."""
 
     task: int
     """Number of the Train order that it answers. This is the update's id: no task is answered twice."""
@@ -36,7 +36,7 @@ class Event:
     kind: Kind
     at: float
     client: int = -1
-    handed: Handed | None = None
+    push: Push | None = None
     key: str = ""
     """Of a timer that fired."""
     number: int = 0

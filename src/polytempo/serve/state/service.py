@@ -14,7 +14,7 @@ from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Tr
 from polytempo.core.state import digest, pack, stateful
 from polytempo.core.status import Status
 from polytempo.core.vectors import trained_entries
-from polytempo.serve.state.events import Event, Handed
+from polytempo.serve.state.events import Event, Push
 from polytempo.strategies.base.contract import check_order, check_upload
 from polytempo.strategies.base.strategy import Strategy
 
@@ -91,8 +91,8 @@ class Service:
         if event.kind == "ready":
             return self._ready(client)
         if event.kind == "updated":
-            assert event.handed is not None
-            return self._updated(client, event.handed)
+            assert event.push is not None
+            return self._updated(client, event.push)
         if event.kind == "pulled":
             return self._obey(self.strategy.pulled(client, self.now))
         if event.kind == "fired":
@@ -109,29 +109,27 @@ class Service:
         self._become(client, Status.READY)
         return self._obey(self.strategy.ready(client, self.now))
 
-    def _updated(self, client: int, handed: Handed) -> list[Dispatched]:
-        update = self.update_of(client, handed)
+    def _updated(self, client: int, push: Push) -> list[Dispatched]:
+        update = self.update_of(client, push)
         member = self.members[client]
         member.version, member.staleness = update.version, self.strategy.tau(update)
-        member.updates, member.answered, member.updated_at = member.updates + 1, handed.task, self.now
+        member.updates, member.answered, member.updated_at = member.updates + 1, push.task, self.now
         member.due = self.flights[client].order.due
-        if handed.accuracy is not None:
-            member.accuracy, member.loss = handed.accuracy, handed.loss
+        if push.accuracy is not None:
+            member.accuracy, member.loss = push.accuracy, push.loss
         self.updates += 1
         del self.flights[client]
         self._become(client, Status.PAUSED)
         orders = self._obey(self.strategy.updated(update, self.now))
-        return orders + self._ready(client) if handed.ready else orders
+        return orders + self._ready(client) if push.ready else orders
 
-    def update_of(self, client: int, handed: Handed) -> Update:
+    def update_of(self, client: int, push: Push) -> Update:
         """The update as strategies know it, with the model that it really came from."""
         flight = self.flights[client]
-        base = flight.base(handed.base, handed.chosen)
+        base = flight.base(push.base, push.chosen)
         assert base is not None
         start, version = base
-        return Update(
-            client, version, start, handed.weights, handed.samples, handed.steps, handed.chosen, handed.answers
-        )
+        return Update(client, version, start, push.weights, push.samples, push.steps, push.chosen, push.answers)
 
     def _become(self, client: int, status: Status) -> None:
         member = self.members.setdefault(client, Member(joined_at=self.now))

@@ -12,14 +12,16 @@ from typer.testing import CliRunner
 
 from polytempo.cli.main import app
 from polytempo.core.errors import PassingError, UserError
-from polytempo.serve.access.access import enrol, make_code, make_tokens
-from polytempo.serve.access.roster import ACCESS, Roster
-from polytempo.serve.journal import backup as backups
-from polytempo.serve.journal import journal as journals
-from polytempo.serve.journal.backup import RENUMBERED_BY, Manifest, back_up, restore
-from polytempo.serve.journal.database import DATABASE
-from polytempo.serve.journal.journal import Journal
+from polytempo.serve.access.enrolment import enrol, make_code
+from polytempo.serve.access.roster import Roster
+from polytempo.serve.access.tokens import make_tokens
+from polytempo.serve.journal import copying
+from polytempo.serve.journal import store as journals
+from polytempo.serve.journal.opening import RENUMBERED_BY
 from polytempo.serve.journal.replay import replay
+from polytempo.serve.journal.store import Journal
+from polytempo.serve.paths import ACCESS, DATABASE
+from polytempo.serve.process.backup import Manifest, back_up, restore
 from support.serving import hosted, nudge, running, some_events
 
 
@@ -128,7 +130,7 @@ def test_a_file_that_the_server_forgets_meanwhile_lets_the_backup_begin_again(tm
     (tmp_path / "live").mkdir()
     with hosted(tmp_path / "live") as service:
         some_events(service)
-        copied, copy_database = [], backups._copy_database
+        copied, copy_database = [], copying._copy_database
 
         def copy_and_prune(source, target):
             copy_database(source, target)
@@ -138,7 +140,7 @@ def test_a_file_that_the_server_forgets_meanwhile_lets_the_backup_begin_again(tm
                 service.push(1)
             copied.append(target)
 
-        monkeypatch.setattr(backups, "_copy_database", copy_and_prune)
+        monkeypatch.setattr(copying, "_copy_database", copy_and_prune)
         manifest = back_up(tmp_path / "live", tmp_path / "copy")
         assert len(copied) == 2
         assert manifest.event == service.host.journal.last
@@ -250,7 +252,7 @@ def test_one_time_codes_do_not_come_back_when_a_restore_is_interrupted_either(st
         raise OSError(28, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(backups, "write_bytes", full)
+        patch.setattr("polytempo.serve.process.backup.write_bytes", full)
         with pytest.raises(UserError, match="No space left"):
             restore(tmp_path / "copy", tmp_path / "elsewhere")
     restore(tmp_path / "copy", tmp_path / "elsewhere")
@@ -273,7 +275,7 @@ def test_a_disk_that_is_full_while_the_database_is_copied_is_not_called_a_damage
         def backup(self, *_, **__):
             raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(backups, "connect", lambda source: sqlite3.connect(source / DATABASE, factory=FullDisk))
+    monkeypatch.setattr(copying, "connect", lambda source: sqlite3.connect(source / DATABASE, factory=FullDisk))
     with pytest.raises(PassingError, match=r"Cannot write the backup to .*disk I/O error\. Make room"):
         back_up(stopped, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

@@ -1,7 +1,7 @@
 """The journal: every event, on disk before anyone is told that it happened.
 
     journal.sqlite              events in order (WAL, fsync), and what the service is (its configuration)
-    updates-NUMBER.bodies       what clients handed in, one safetensors body behind the other, from that event on;
+    updates-NUMBER.bodies       updates of clients, one safetensors body behind the other, from that event on;
                                 small ones lie in their rows, which saves a sync
     snapshot-NUMBER.safetensors the state after that event
 
@@ -27,7 +27,6 @@ from polytempo.core.locks import LockedError, take
 from polytempo.core.schema import Schema
 from polytempo.core.state import load, pack, save_packed
 from polytempo.serve.journal.database import (
-    DATABASE,
     DamagedError,
     JournalError,
     UnwritableError,
@@ -36,8 +35,9 @@ from polytempo.serve.journal.database import (
     transaction,
     unwritable,
 )
-from polytempo.serve.journal.rows import packed, unpacked
+from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent, pack_event, unpack_event
 from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, segment_name
+from polytempo.serve.paths import DATABASE, LOCK, STATUS
 from polytempo.serve.state.events import Event
 
 SMALL_BYTES = 32 << 10
@@ -115,7 +115,7 @@ class Journal:
         try:
             with suppress(PermissionError):  # nobody else may write here; who may read it is up to whoever made it
                 self.directory.chmod(self.directory.stat().st_mode & ~0o022)
-            self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = os.open(self.directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
             take(self._lock, self.directory)
         except LockedError:
             raise UnwritableError(f"Another server is running on the journal in {self.directory}.") from None
@@ -142,46 +142,37 @@ class Journal:
 
     @cached_property
     def schema(self) -> Schema:
-        said = self.about["schema"]
-        return Schema(tuple(said["names"]), tuple(map(tuple, said["shapes"])), said["parameters"])
+        known = self.about["schema"]
+        return Schema(tuple(known["names"]), tuple(map(tuple, known["shapes"])), known["parameters"])
 
     # Events.
 
     def append(self, events: Sequence[Event]) -> None:
         """Write the events; they are safe when this returns. If it raises, none of them happened."""
         segment = self._segment_for_more()
-        began = segment.end
-        rows: list[tuple[Any, ...]] = []
-        batch, wanted = self.last + 1, 0
+        began, batch = segment.end, self.last + 1
+        packed = [pack_event(event, self.schema) for event in events]
         try:
-            for event in events:
-                detail, body = packed(event, self.schema)
-                crc = _row_crc(event.at, event.kind, event.client, detail)
-                for part in body:
-                    crc = zlib.crc32(part, crc)
-                size = sum(map(len, body))
-                place: tuple[bytes | int | None, ...] = (None, None, None, 0)
-                wanted += size
-                if size > SMALL_BYTES:
-                    place = (None, segment.first, segment.append(body, size), size)
-                elif body:
-                    place = (b"".join(body), None, None, size)
-                row = (batch + len(rows), batch, event.at, time.time(), event.kind, event.client, detail)
-                rows.append((*row, *place, crc, None))
+            rows = [self._row(one, batch + i, batch, segment) for i, one in enumerate(packed)]
             if segment.end > began:
                 segment.sync()
             with self._transaction():
                 self._mark_void()
-                self._database.executemany(f"INSERT INTO events VALUES ({','.join('?' * 13)})", rows)
+                self._database.executemany(INSERT, rows)
         except (OSError, sqlite3.Error, JournalError) as error:
             segment.cut(began)
-            self._failed_bytes = wanted
+            self._failed_bytes = sum(one.size for one in packed)
             raise unwritable(self.directory, error) from error
         self._unmarked.clear()
-        written = sum(row[10] + len(row[6]) for row in rows)
         self.last += len(rows)
         self.unsaved_events += len(rows)
-        self.unsaved_bytes += written
+        self.unsaved_bytes += sum(row.size + len(row.detail) for row in rows)
+
+    def _row(self, packed: PackedEvent, number: int, batch: int, segment: Segment) -> EventRow:
+        """The event's row; a large body is appended to the segment."""
+        if packed.size <= SMALL_BYTES:
+            return packed.row(number, batch, time.time())
+        return packed.row(number, batch, time.time(), segment.first, segment.append(packed.body, packed.size))
 
     def check_writable(self) -> None:
         """Raises if what could not be written last cannot be written now."""
@@ -197,30 +188,29 @@ class Journal:
         schema = self.schema
         with reading(self.directory):
             cursor = self._database.execute(
-                "SELECT number, at, kind, client, detail, body, segment, begins, size, crc FROM events "
-                "WHERE number > ? AND number <= ? AND void IS NULL ORDER BY number",
+                f"SELECT {COLUMNS} FROM events WHERE number > ? AND number <= ? AND void IS NULL ORDER BY number",
                 (after, self.last if until is None else until),
             )
-            for number, at, kind, client, detail, small, segment, begins, size, crc in cursor:
-                if number in self._unmarked:
+            for row in map(EventRow._make, cursor):
+                if row.number in self._unmarked:
                     continue
-                body = None if small is None else bytearray(small)
-                if segment is not None:
-                    body = self._body(number, segment, begins, size)
-                if zlib.crc32(body or b"", _row_crc(at, kind, client, detail)) != crc:
-                    raise DamagedError(self.directory, number, "its checksum is wrong")
-                yield number, unpacked(at, kind, client, detail, body, schema)
+                body = self._body(row)
+                if not row.is_intact(body):
+                    raise DamagedError(self.directory, row.number, "its checksum is wrong")
+                yield row.number, unpack_event(row, body, schema)
 
-    def _body(self, number: int, segment: int, begins: int, size: int) -> bytearray:
-        body = bytearray(size)
+    def _body(self, row: EventRow) -> bytearray | None:
+        if row.segment is None or row.begins is None:
+            return None if row.body is None else bytearray(row.body)
+        body = bytearray(row.size)
         try:
-            with (self.directory / segment_name(segment)).open("rb") as file:
-                file.seek(begins)
-                whole = file.readinto(body) == size
+            with (self.directory / segment_name(row.segment)).open("rb") as file:
+                file.seek(row.begins)
+                whole = file.readinto(body) == row.size
         except OSError as error:
-            raise DamagedError(self.directory, number, error.strerror or str(error)) from None
+            raise DamagedError(self.directory, row.number, error.strerror or str(error)) from None
         if not whole:
-            raise DamagedError(self.directory, number, "its body is cut off")
+            raise DamagedError(self.directory, row.number, "its body is cut off")
         return body
 
     def void(self, number: int, reason: str) -> None:
@@ -245,13 +235,11 @@ class Journal:
         """Forget the events after this one, in one step with putting another in their place: whoever starts next sees
         that something is missing. Their bodies stay in files that end in ``.lost``."""
         lost = self._query("SELECT DISTINCT segment FROM events WHERE number > ? AND segment > ?", after, after)
-        detail, _ = packed(event, self.schema)
-        crc = _row_crc(event.at, event.kind, event.client, detail)
-        row = (after + 1, after + 1, event.at, time.time(), event.kind, event.client, detail, crc)
+        row = pack_event(event, self.schema).row(after + 1, after + 1, time.time())
         with self._transaction():
             self._database.execute("DELETE FROM events WHERE number > ?", (after,))
             self._database.execute("DELETE FROM snapshots WHERE number > ?", (after,))
-            self._database.execute("INSERT INTO events VALUES (?,?,?,?,?,?,?, NULL, NULL, NULL, 0, ?, NULL)", row)
+            self._database.execute(INSERT, row)
         for (segment,) in lost:
             path = self.directory / segment_name(segment)
             with suppress(FileNotFoundError):
@@ -330,7 +318,7 @@ class Journal:
         if self._segment is not None:
             used.add(segment_name(self._segment.first))
         # By name, so that what a crash left half done goes too.
-        for pattern in ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*"):
+        for pattern in ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*", f".{STATUS}.*"):
             for path in self.directory.glob(pattern):
                 if path.name not in used:
                     path.unlink(missing_ok=True)
@@ -372,10 +360,6 @@ class Journal:
 
     def _transaction(self) -> AbstractContextManager[None]:
         return transaction(self._database, self.directory)
-
-
-def _row_crc(at: float, kind: str, client: int, detail: str) -> int:
-    return zlib.crc32(f"{at + 0.0!r} {kind} {client} {detail}".encode())
 
 
 def _file_crc(path: Path) -> int:

@@ -9,36 +9,28 @@ Keys and tokens are never copied. A copy is a journal as a crash at that event w
 import hashlib
 import os
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from polytempo.core.errors import PassingError, UserError
+from polytempo.core.errors import UserError
 from polytempo.core.files import hand_over, sync_directory, write_bytes
-from polytempo.serve.access.roster import ACCESS, Roster, with_tables
-from polytempo.serve.journal.database import DATABASE, DamagedError, connect, reading
-from polytempo.serve.journal.journal import Journal
-from polytempo.serve.journal.opening import INITIAL, RENUMBERED_BY, open_service, settings_of
-from polytempo.serve.journal.proxies import PROXIES
-from polytempo.serve.process.running import JOURNAL
-from polytempo.serve.server.operations import OPERATIONS
-from polytempo.serve.state.events import Event
-from polytempo.serve.state.settings import ServiceSettings
+from polytempo.serve.access.roster import Roster, with_tables
+from polytempo.serve.journal.copying import copy_file, copy_journal, renumber, write_new
+from polytempo.serve.journal.opening import settings_in
+from polytempo.serve.journal.store import Journal
+from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS
 
 MANIFEST = "manifest.json"
 BESIDE = (ACCESS, OPERATIONS)
 """Files of the service's directory that are copied too, if they are there."""
-TRIES = 5
-"""The server may forget what is being copied; then everything is copied anew, so many times."""
-CHUNK = 1 << 20
 
 
 class Manifest(BaseModel):
@@ -79,18 +71,18 @@ def back_up(directory: Path, to: Path) -> Manifest:
         to.parent.mkdir(parents=True, exist_ok=True)
         making = Path(tempfile.mkdtemp(prefix=f".{to.name}.", dir=to.parent))
         try:
-            event = _copy_journal(directory / JOURNAL, making / JOURNAL)
+            event = copy_journal(directory / JOURNAL, making / JOURNAL)
             for name in BESIDE:
                 if (directory / name).exists():
-                    _copy_whole(directory / name, making / name)
+                    copy_file(directory / name, making / name)
             manifest = Manifest(
                 event=event,
-                settings=_settings_in(making / JOURNAL).lasting(),
+                settings=settings_in(making / JOURNAL).lasting(),
                 made=datetime.now(UTC),
                 polytempo=metadata.version("polytempo"),
                 sha256={name: _sha256(path) for name, path in _files(making).items()},
             )
-            _write(making / MANIFEST, [manifest.model_dump_json(indent=1).encode()])
+            write_new(making / MANIFEST, [manifest.model_dump_json(indent=1).encode()])
             sync_directory(making / JOURNAL)
             sync_directory(making)
             making.rename(to)
@@ -118,8 +110,8 @@ def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
             making.mkdir(mode=0o700)
             for name in manifest.sha256:
                 if name not in BESIDE:
-                    _copy_whole(backup / name, making / Path(name).name)
-            event, digest = _renumber(making, lose_tail)
+                    copy_file(backup / name, making / Path(name).name)
+            event, digest = renumber(making, lose_tail)
             kept = [name for name in BESIDE if (directory / name).exists()]
             if roster is not None and ACCESS not in kept:
                 roster.write(directory / ACCESS)
@@ -133,83 +125,6 @@ def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
             shutil.rmtree(making, ignore_errors=True)
             raise
     return Restored(manifest, event, digest, kept)
-
-
-# The copy.
-
-
-def _copy_journal(source: Path, target: Path) -> int:
-    """The number of the last event that was copied."""
-    missing = ""
-    for _ in range(TRIES):
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(mode=0o700)
-        _copy_database(source, target)
-        journal = Journal(target)
-        event, sizes = journal.last, journal.files()
-        journal.close()
-        sizes |= {name: (source / name).stat().st_size for name in (INITIAL, PROXIES) if (source / name).exists()}
-        try:
-            _copy_files(source, target, sizes)
-            return event
-        except FileNotFoundError as error:
-            missing = error.filename
-    raise UserError(
-        f"{missing} was missing each of the {TRIES} times that the journal was copied. Either the journal is damaged, "
-        "which `polytempo replay` would tell, or the server forgets old files too fast: try again when less goes on."
-    )
-
-
-def _copy_database(source: Path, target: Path) -> None:
-    os.close(os.open(target / DATABASE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    with (
-        reading(source),
-        closing(connect(source)) as live,
-        closing(sqlite3.connect(target / DATABASE)) as copy,
-    ):
-        try:
-            live.backup(copy)  # what is committed at one moment; a server goes on writing
-        except sqlite3.OperationalError as error:
-            raise PassingError(
-                f"Cannot write the backup to {target.parent}: {error}. Make room, and try again."
-            ) from None
-
-
-def _copy_files(source: Path, target: Path, sizes: dict[str, int]) -> None:
-    """So many bytes of each file. All are opened first: a file that the server removes meanwhile can still be read."""
-    with ExitStack() as stack:
-        opened = {name: stack.enter_context((source / name).open("rb")) for name in sizes}
-        for name, file in opened.items():
-            if _copy(file, target / name, sizes[name]) < sizes[name]:
-                raise DamagedError(source, int(Path(name).stem.rpartition("-")[2]), f"{name} is cut off")
-
-
-def _copy_whole(source: Path, to: Path) -> None:
-    with source.open("rb") as file:
-        _copy(file, to, os.fstat(file.fileno()).st_size)
-
-
-def _copy(file: IO[bytes], to: Path, size: int) -> int:
-    """The number of bytes that were there to copy."""
-
-    def chunks() -> Iterator[bytes]:
-        left = size
-        while left and (chunk := file.read(min(CHUNK, left))):
-            left -= len(chunk)
-            yield chunk
-
-    return _write(to, chunks())
-
-
-def _write(path: Path, chunks: Iterator[bytes] | list[bytes]) -> int:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        written = sum(file.write(chunk) for chunk in chunks)
-        file.flush()
-        os.fsync(file.fileno())
-    return written
-
-
-# And back.
 
 
 def _checked(backup: Path) -> Manifest:
@@ -229,25 +144,6 @@ def _checked(backup: Path) -> Manifest:
         if _sha256(found[name]) != expected:
             raise _damaged(backup, f"{name} is not what was written")
     return manifest
-
-
-def _settings_in(journal_directory: Path) -> ServiceSettings:
-    journal = Journal(journal_directory)
-    try:
-        return settings_of(journal)
-    finally:
-        journal.close()
-
-
-def _renumber(journal_directory: Path, lose_tail: bool) -> tuple[int, str]:
-    """Recover the state, and let orders be numbered from far ahead on. The last event before, and its digest."""
-    opened = open_service(journal_directory, _settings_in(journal_directory), lose_tail)
-    try:
-        service, event, digest = opened.service, opened.journal.last, opened.service.digest()
-        opened.journal.append([Event("renumbered", service.now, number=service.number + RENUMBERED_BY)])
-    finally:
-        opened.journal.close()
-    return event, digest
 
 
 def _hand_over(path: Path, directory: Path) -> None:

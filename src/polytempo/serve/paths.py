@@ -1,0 +1,15 @@
+"""Names of the files in a service's directory, and in its journal's."""
+
+ACCESS = "access.json"
+"""Who may talk to the server: hashes of tokens, codes and the clients in quarantine."""
+OPERATIONS = "service.toml"
+"""What may change while the service runs."""
+JOURNAL = "journal"
+"""The journal's directory. The names below are relative to it."""
+
+DATABASE = "journal.sqlite"
+INITIAL = "initial.safetensors"
+"""The first model."""
+PROXIES = "proxies.npz"
+STATUS = "status.json"
+LOCK = "lock"
