@@ -14,10 +14,10 @@ from polytempo.serve.protocol.wire_pb2 import Head, Ready
 from polytempo.serve.state.settings import make_settings
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies import strategies
-from support.scripted import CLIENTS, WORLDS, Happened, carried_out, play, ready_follows, simulated, told
+from polytempo.testing.scripts import CLIENTS, WORLDS, Happened, carried_out, play, ready_follows, simulated, told
 from support.serving import Hosted, ManualClock, restarted, running, settled
 
-OWN = ["support.serving:Refresher", "support.serving:Impatient", "support.scripted:Choosy"]
+OWN = ["support.serving:Refresher", "support.serving:Impatient", "support.choosy:Choosy"]
 DIVIDING = ["support.dividing:Casa", "support.dividing:Cfl", "support.dividing:Icfl"]
 
 
@@ -64,7 +64,7 @@ def test_clusters_do_split_in_the_scripts_and_the_service_tells(
 
 @pytest.mark.parametrize(
     ("name", "world"),
-    [("fedasync", "slow"), ("support.serving:Impatient", "quota"), ("support.scripted:Choosy", "slow")],
+    [("fedasync", "slow"), ("support.serving:Impatient", "quota"), ("support.choosy:Choosy", "slow")],
 )
 def test_the_same_events_over_the_network_end_in_the_same_state(name: str, world: str, tmp_path: Path) -> None:
     clock = ManualClock()

@@ -9,7 +9,7 @@ from polytempo.learn.questions import question
 from polytempo.sim.evaluation import Stop
 from polytempo.strategies.base.strategy import Strategy, parameters
 from polytempo.strategies.methods.fedasync import FedAsync
-from support.building import simulator
+from polytempo.testing import simulator
 
 
 class Recorder(Strategy):

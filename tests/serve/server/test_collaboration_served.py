@@ -20,8 +20,8 @@ from polytempo.serve.protocol.wire_pb2 import Head, Pull
 from polytempo.serve.state.settings import make_settings
 from polytempo.strategies.methods.fedsac import SUBSPACE
 from polytempo.strategies.methods.pace import Pace
+from polytempo.testing.scripts import play, simulated, told
 from support.joining import LINEAR, Gated, data
-from support.scripted import play, simulated, told
 from support.serving import Hosted, hosted, nudge, restarted, running
 
 

@@ -22,8 +22,8 @@ from polytempo.serve.protocol.wire_pb2 import Head, Pull
 from polytempo.serve.state.settings import make_settings
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.strategies.parts.echo import Policy
+from polytempo.testing.scripts import play, simulated, told
 from support.joining import LINEAR, Gated, data
-from support.scripted import play, simulated, told
 from support.serving import Hosted, hosted, nudge, refused, restarted, running, settled, tiny_settings
 
 CLIENTS = 6

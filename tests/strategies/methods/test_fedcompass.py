@@ -22,8 +22,8 @@ from polytempo.strategies import Setting
 from polytempo.strategies.methods.fedcompass import FedCompass, FedCompassM, FedCompassN
 from polytempo.strategies.parts.participation import parse_quota
 from polytempo.strategies.parts.staleness import Constant
-from support.building import begun, simulator, vector
-from support.clockwork import Clockwork, Ordered, towards_its_own
+from polytempo.testing import begun, simulator, vector
+from polytempo.testing.clock import Clockwork, Ordered, towards_its_own
 
 FIGURE_1 = (6.0, 12.0, 15.0, 24.0, 30.0)
 """Seconds per step."""

@@ -15,8 +15,8 @@ from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.fedsea import FedSEA, Pace, Training
 from polytempo.strategies.parts.compass import ArrivalGroup
 from polytempo.strategies.parts.participation import EVERYONE, Quota
-from support.building import simulator, update, vector
-from support.clockwork import Clockwork
+from polytempo.testing import simulator, update, vector
+from polytempo.testing.clock import Clockwork
 
 
 def fedsea(clients, full=10, participation=EVERYONE, **given):

@@ -14,8 +14,8 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Orders, SetTimer, Train
 from polytempo.core.state import digest, pack, unpack
 from polytempo.strategies.parts.participation import EVERYONE, Quota
-from support.building import begun, vector
-from support.clockwork import Clockwork, Keeper, clockwork
+from polytempo.testing import begun, vector
+from polytempo.testing.clock import Clockwork, Keeper, clockwork
 
 # Clients that change, and clients that are late.
 

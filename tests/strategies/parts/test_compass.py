@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from polytempo.strategies.parts.compass import ArrivalGroup, Compass
-from support.clockwork import clockwork
+from polytempo.testing.clock import clockwork
 
 
 def known(compass: Compass, *speeds: float, now: float = 0.0) -> Compass:

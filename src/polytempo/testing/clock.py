@@ -14,7 +14,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Due, Orders, SetTimer, Train
 from polytempo.strategies.base.strategy import Strategy, parameters
 from polytempo.strategies.parts.arrival_groups import Arrival, ArrivalGroups
-from support.building import begun, vector
+from polytempo.testing.building import begun, vector
 
 
 @dataclass(frozen=True)

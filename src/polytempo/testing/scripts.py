@@ -11,16 +11,16 @@ import torch
 from torch import nn
 
 from polytempo.core.events import Update
-from polytempo.core.orders import Candidates, Objective, Orders, Send, Train
+from polytempo.core.orders import Orders, Send, Train
 from polytempo.learn.learner import Assignment, Outcome
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.flight import Flight
 from polytempo.sim.simulator import Simulator
-from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies import make_strategy
 from polytempo.strategies.parts.participation import parse_quota
+from polytempo.testing.building import simulator, tiny_proxies
+from polytempo.testing.hosting import Hosted
 from polytempo.world.proxies import write_proxies
-from support.building import simulator, tiny_proxies
-from support.serving import Hosted
 
 CLIENTS = 5
 WORLDS = {
@@ -34,38 +34,6 @@ WORLDS = {
     ),
     "quota": ('speed = "normal:0.3"\nthink = 2.0\n[dropout]\nprobability = 0.2\naway = 3.3\n', "k:2"),
 }
-
-
-class Choosy(Strategy):
-    """Orders with everything in them: candidates, an anchor, a linear term, a mask, layers, questions; and it keeps the
-    answers."""
-
-    def setup(self) -> None:
-        self.heard: list[tuple[int, int | None, dict[str, Any]]] = []
-
-    def order_for(self, client: int, now: float) -> Train:
-        model = self.model.weights
-        candidates = Candidates(
-            (model, model * 0.5, model + 0.1), (self.model.version, -1, -2), "best" if client % 2 else "mixture"
-        )
-        objective = Objective(proximal=0.1, cosine=0.01, anchor=model * 0.9, linear=model * 0.1)
-        mask = torch.arange(len(model)) % 5 != client
-        layers = ("0.weight",) if client == 3 else ()
-        questions = ("loss-statistics",)
-        return self.train(
-            client,
-            self.model,
-            steps=3,
-            objective=objective,
-            candidates=candidates,
-            questions=questions,
-            mask=mask,
-            trainable=layers,
-        )
-
-    def updated(self, update: Update, now: float) -> Orders:
-        self.heard.append((update.client, update.chosen, update.answers))
-        self.model.step(update.delta, 0.3)
 
 
 def linear(_: object) -> nn.Module:
@@ -131,7 +99,7 @@ def simulated(name: str, world: str, directory: Path) -> Iterator[tuple[Simulato
     sim.run()
     given = {
         "strategy": name,
-        "model": "support.scripted:linear",
+        "model": "polytempo.testing.scripts:linear",
         "init": directory / "init.npy",
         "participation": quota,
         "steps": 4,
@@ -140,7 +108,7 @@ def simulated(name: str, world: str, directory: Path) -> Iterator[tuple[Simulato
     }
     if strategy.needs_proxies:
         write_proxies(directory / "proxies.npz", tiny_proxies())
-        given |= {"proxies": directory / "proxies.npz", "warm_up": 0, "data": "support.building:tiny_dataset"}
+        given |= {"proxies": directory / "proxies.npz", "warm_up": 0, "data": "polytempo.testing.building:tiny_dataset"}
     yield sim, told.script, given
 
 
@@ -215,7 +183,7 @@ def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
 
 def told(hosted: Hosted) -> list[tuple[str, int, float]]:
     """What the service's strategy was told, from its journal."""
-    heard = []
+    heard: list[tuple[str, int, float]] = []
     for event in hosted.events():
         heard.append((event.kind, event.client, event.at))
         if event.handed is not None and event.handed.ready:
