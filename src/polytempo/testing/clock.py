@@ -1,9 +1,9 @@
-"""A virtual clock for tests: clients of given speeds under a strategy that plans arrivals, moved by hand or until a
-time."""
+"""A scripted clock: clients of given speeds under a strategy, with no data and no model. Time moves when the test says
+so, and training is a function that the test gives."""
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from polytempo.core.events import Update
-from polytempo.core.orders import Due, Orders, SetTimer, Train
-from polytempo.strategies.base.strategy import Strategy, parameters
-from polytempo.strategies.parts.arrival_groups import Arrival, ArrivalGroups
-from polytempo.testing.building import begun, vector
+from polytempo.core.orders import Due, Orders, Report, Send, SetTimer, Train
+from polytempo.strategies import Strategy
 
 
 @dataclass(frozen=True)
@@ -32,21 +30,33 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class Handed:
+class Arrived:
+    """An update that a client handed in."""
+
     at: float
     client: int
     staleness: int
     late: bool
 
 
+@dataclass
+class Training:
+    """What a client is doing: its order, when it began, the steps until it hands in, and the refreshes since."""
+
+    order: Train
+    began: float
+    steps: int
+    sends: list[Send] = field(default_factory=list)
+
+
 def towards_its_own(client: int, steps: int, start: Tensor) -> Tensor:
-    """Training that pulls the model to a point of the client's own, the more the more steps."""
+    """Train towards a point of the client's own: more steps lead closer to it."""
     return torch.lerp(start, torch.full_like(start, float(client + 1)), 1 - 0.995**steps)
 
 
-class Clockwork:
-    """Clients of a strategy on a virtual clock; each needs so many seconds per step. Arrivals come before timers of the
-    same time. Who is silent hands in only when told to."""
+class ScriptedClock:
+    """Drives a begun strategy. Client i needs ``seconds[i]`` per local step and has ``samples[i]`` samples. An update
+    arrives before a timer of the same time. A silent client hands in only when ``hand_in`` says so."""
 
     def __init__(
         self,
@@ -59,21 +69,17 @@ class Clockwork:
         self.seconds, self.samples, self.trained = list(seconds), samples or [1] * len(seconds), trained
         self.now = 0.0
         self.ordered: list[Ordered] = []
-        self.handed: list[Handed] = []
-        self.training: dict[int, Train] = {}
+        self.arrived: list[Arrived] = []
+        self.sent: list[Send] = []
+        self.training: dict[int, Training] = {}
         self.silent: set[int] = set()
         self._events: list[tuple[float, bool, int, str]] = []  # time, is it a timer, client, key
         for client in range(len(seconds)):
             self._obey(strategy.ready(client, 0.0))
 
-    @property
-    def groups(self) -> list[list[int]]:
-        """Members of the open groups."""
-        return [sorted((*group.waiting, *group.arrived)) for group in self.strategy.compass.groups.values()]
-
     def run(self, until: float = inf, updates: float = inf) -> None:
-        """Go on until after this time, or until so many updates were handed in in all."""
-        while self._events and self._events[0][0] <= until and len(self.handed) < updates:
+        """Go on to this time, or until this many updates have arrived in all."""
+        while self._events and self._events[0][0] <= until and len(self.arrived) < updates:
             self.now, is_timer, client, key = heapq.heappop(self._events)
             if is_timer:
                 self._obey(self.strategy.fired(key, self.now))
@@ -81,61 +87,65 @@ class Clockwork:
                 self.hand_in(client, self.now)
 
     def hand_in(self, client: int, now: float) -> None:
-        self.now, order = now, self.training.pop(client)
-        steps = order.work.steps
-        assert steps is not None
-        weights = self.trained(client, steps, order.weights)
-        update = Update(client, order.version, order.weights, weights, self.samples[client], steps)
-        late = order.due is not None and now > order.due.latest
-        self.handed.append(Handed(now, client, self.strategy.tau(update), late))
-        self._obey(self.strategy.updated(update, now))
-        self._obey(self.strategy.ready(client, now))
+        """The client hands in what it was ordered to train, and says ready."""
+        self.now = now
+        self._forget(client)
+        self._arrive(client, self.training.pop(client))
+
+    def pull(self, client: int, now: float) -> None:
+        """The client asks for its model."""
+        self.now = now
+        self._obey(self.strategy.pulled(client, now))
 
     def silence(self, *clients: int) -> None:
-        """These clients do not hand in what they are training, nor anything after it."""
+        """These clients no longer hand in by themselves."""
         self.silent.update(clients)
-        self._events = [event for event in self._events if event[2] not in clients]
-        heapq.heapify(self._events)
+        self._forget(*clients)
 
     def leave(self, client: int, now: float) -> None:
+        """The client leaves. Its training is lost."""
         self.now = now
         self.silence(client)
         del self.training[client]
         self._obey(self.strategy.left(client, now))
 
+    def _arrive(self, client: int, done: Training) -> None:
+        order, last = done.order, done.sends[-1] if done.sends else done.order
+        weights = self.trained(client, done.steps, last.weights)
+        update = Update(client, last.version, last.weights, weights, self.samples[client], done.steps)
+        late = order.due is not None and self.now > order.due.latest
+        self.arrived.append(Arrived(self.now, client, self.strategy.tau(update), late))
+        self._obey(self.strategy.updated(update, self.now))
+        self._obey(self.strategy.ready(client, self.now))
+
+    def _forget(self, *clients: int) -> None:
+        self._events = [event for event in self._events if event[2] not in clients]
+        heapq.heapify(self._events)
+
     def _obey(self, orders: Orders) -> None:
         for order in orders or ():
             if isinstance(order, SetTimer):
                 heapq.heappush(self._events, (order.at, True, -1, order.key))
-            else:
-                assert isinstance(order, Train)
+            elif isinstance(order, Train):
                 self._train(order)
+            elif isinstance(order, Send):
+                self.sent.append(order)
+                if order.client in self.training:
+                    self.training[order.client].sends.append(order)
+            elif order.client in self.training:
+                self._report(order)
 
     def _train(self, order: Train) -> None:
-        client, steps = order.client, order.work.steps
-        assert client not in self.training
-        assert steps is not None
-        self.training[client] = order
+        client, steps = order.client, order.work.steps_for(self.samples[order.client])
+        assert client not in self.training, f"client {client} was ordered to train while it is training"
+        self.training[client] = Training(order, self.now, steps)
         self.ordered.append(Ordered(self.now, client, steps, order.due))
         if client not in self.silent:
             heapq.heappush(self._events, (self.now + steps * self.seconds[client], False, client, ""))
 
-
-@parameters
-class Keeper(ArrivalGroups):
-    """Only keeps what it aggregated: per version the clients and models."""
-
-    def setup(self) -> None:
-        self.aggregated: list[list[tuple[int, float]]] = []
-
-    def weight(self, update: Update) -> float:
-        return 1.0
-
-    def aggregate(self, arrivals: Sequence[Arrival], now: float) -> None:
-        self.aggregated.append([(arrival.update.client, arrival.update.weights.item()) for arrival in arrivals])
-        self.model.step(torch.zeros(1))
-
-
-def clockwork(*seconds: float, fewest: int = 20, most: int = 100, **given: Any) -> Clockwork:
-    keeper = Keeper(q_min=fewest, q_max=most, **given)
-    return Clockwork(begun(keeper, vector(0.0), len(seconds)), seconds)
+    def _report(self, order: Report) -> None:
+        """The client hands in now, with the steps that it has done."""
+        client, training = order.client, self.training[order.client]
+        training.steps = min(training.steps, int((self.now - training.began) / self.seconds[client]))
+        self._forget(client)
+        heapq.heappush(self._events, (self.now, False, client, ""))

@@ -1,7 +1,6 @@
 """What happened in a simulation, as a script that a service can be led through."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,14 @@ import torch
 from torch import nn
 
 from polytempo.core.events import Update
-from polytempo.core.orders import Orders, Send, Train
+from polytempo.core.orders import Order, Send, Train
+from polytempo.core.state import digest
 from polytempo.learn.learner import Assignment, Outcome
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.flight import Flight
 from polytempo.sim.simulator import Simulator
-from polytempo.strategies import make_strategy
+from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.parts.participation import parse_quota
 from polytempo.testing.building import simulator, tiny_proxies
 from polytempo.testing.hosting import Hosted
@@ -37,12 +38,14 @@ WORLDS = {
 
 
 def linear(_: object) -> nn.Module:
-    """The model of ``building.simulator``."""
+    """The model of ``simulator``."""
     return nn.Sequential(nn.Linear(4, 3))
 
 
 @dataclass(frozen=True)
 class Happened:
+    """An event of a simulation, as a client sees it."""
+
     kind: str
     client: int
     at: float
@@ -51,24 +54,47 @@ class Happened:
     sends: tuple[tuple[int, Send], ...] = ()
 
 
-class Told:
-    """Stands before a simulator's strategy and writes down what it is told."""
+@dataclass(frozen=True)
+class Call:
+    """A strategy's event with its orders, and what both looked like at that moment."""
+
+    event: str
+    subject: Any
+    """The client, the update or the timer's key."""
+    now: float
+    orders: list[Order]
+    subject_digest: str
+    orders_digest: str
+
+    def __str__(self) -> str:
+        client = getattr(self.subject, "client", self.subject)
+        return f"{self.event}({client!r}) at {self.now:g} s"
+
+
+class Recorder:
+    """Stands before a simulator's strategy and writes down its events and orders."""
+
+    _events = ("joined", "ready", "receive", "pulled", "fired", "left")
 
     def __init__(self, sim: Simulator) -> None:
         self._strategy, self._record = sim.strategy, sim._record
         self._flight: Flight | None = None
         self.script: list[Happened] = []
+        self.calls: list[Call] = []
         sim.strategy = self  # type: ignore[assignment]
         sim._record = self.record  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Any:
         event = getattr(self._strategy, name)
-        if name not in ("joined", "ready", "pulled", "fired", "left"):
+        if name not in self._events:
             return event
 
-        def tell(subject: Any, now: float) -> Orders:
-            self.script.append(Happened(name, -1 if name == "fired" else subject, now))
-            return event(subject, now)
+        def tell(subject: Any, now: float) -> list[Order]:
+            self.script.append(self._happened(name, subject, now))
+            before = digest(subject)
+            orders = list(event(subject, now) or ())
+            self.calls.append(Call(name, subject, now, orders, before, digest(orders)))
+            return orders
 
         return tell
 
@@ -76,29 +102,41 @@ class Told:
         self._flight = flight
         self._record(update, flight, staleness)
 
-    def receive(self, update: Update, now: float) -> Orders:
+    def _happened(self, event: str, subject: Any, now: float) -> Happened:
+        if not isinstance(subject, Update):
+            return Happened(event, -1 if event == "fired" else subject, now)
         flight = self._flight
         assert flight is not None
-        happened = Happened("updated", update.client, now, update.steps, flight.generation, tuple(flight.sends))
-        self.script.append(happened)
-        return self._strategy.receive(update, now)
+        return Happened("updated", subject.client, now, subject.steps, flight.generation, tuple(flight.sends))
 
 
-@contextmanager
-def simulated(name: str, world: str, directory: Path) -> Iterator[tuple[Simulator, list[Happened], dict[str, Any]]]:
+@dataclass(frozen=True)
+class Simulation:
     """A finished simulation, what happened in it, and the settings of the same service."""
+
+    sim: Simulator
+    strategy: Strategy
+    script: list[Happened]
+    calls: list[Call]
+    settings: dict[str, Any]
+
+
+def simulated(name: str, world: str, directory: Path, parameters: Mapping[str, Any] | None = None) -> Simulation:
+    """Simulate a strategy in one of the worlds. What its service needs is written into the directory."""
     devices, quota = WORLDS[world]
     if "\n" in devices:
         (directory / "devices.toml").write_text(devices)
         devices = str(directory / "devices.toml")
-    strategy = make_strategy(name, {})
+    strategy = make_strategy(name, parameters or {})
     engine = "auto" if strategy.needs_proxies else "eager"  # a server trains on its proxy sets as it likes
     sim = simulator(strategy, CLIENTS, devices, Stop(updates=20), participation=parse_quota(quota), engine=engine)
+    check_packable(strategy)
     np.save(directory / "init.npy", strategy.setting.initial.numpy())
-    told = Told(sim)
+    recorder = Recorder(sim)
     sim.run()
-    given = {
+    settings = {
         "strategy": name,
+        "parameters": dict(parameters or {}),
         "model": "polytempo.testing.scripts:linear",
         "init": directory / "init.npy",
         "participation": quota,
@@ -108,8 +146,9 @@ def simulated(name: str, world: str, directory: Path) -> Iterator[tuple[Simulato
     }
     if strategy.needs_proxies:
         write_proxies(directory / "proxies.npz", tiny_proxies())
-        given |= {"proxies": directory / "proxies.npz", "warm_up": 0, "data": "polytempo.testing.building:tiny_dataset"}
-    yield sim, told.script, given
+        data = "polytempo.testing.building:tiny_dataset"
+        settings |= {"proxies": directory / "proxies.npz", "warm_up": 0, "data": data}
+    return Simulation(sim, strategy, recorder.script, recorder.calls, settings)
 
 
 def carried_out(sim: Simulator, happened: Happened, order: Train, count: int, sends: list[Send]) -> Outcome:
@@ -183,9 +222,9 @@ def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
 
 def told(hosted: Hosted) -> list[tuple[str, int, float]]:
     """What the service's strategy was told, from its journal."""
-    heard: list[tuple[str, int, float]] = []
+    events: list[tuple[str, int, float]] = []
     for event in hosted.events():
-        heard.append((event.kind, event.client, event.at))
+        events.append((event.kind, event.client, event.at))
         if event.handed is not None and event.handed.ready:
-            heard.append(("ready", event.client, event.at))
-    return heard
+            events.append(("ready", event.client, event.at))
+    return events

@@ -262,13 +262,14 @@ def test_echoes_end_in_the_same_state_simulated_and_served(
     name: str, world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("polytempo.strategies.parts.refinement.FEWEST", 3)
-    with simulated(f"test_echopfl_served:{name}", world, tmp_path) as (sim, script, given):
-        served = Hosted(tmp_path, settings=make_settings(**given))
-        play(script, sim, served)
+    simulation = simulated(f"test_echopfl_served:{name}", world, tmp_path)
+    script = simulation.script
+    served = Hosted(tmp_path, settings=make_settings(**simulation.settings))
+    play(script, simulation.sim, served)
     assert sum(len(happened.sends) for happened in script) > 2
     assert kinds(served)
     assert told(served) == [(happened.kind, happened.client, happened.at) for happened in script]
-    assert digest(strategy_of(served).save_state()) == digest(sim.evaluator.strategy.save_state())
+    assert digest(strategy_of(served).save_state()) == digest(simulation.strategy.save_state())
     assert restarted(served.copied(tmp_path / "crashed"), served.settings) == served.digest()
     served.close()
 
