@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
-# `make bench DATA_DIR=...` measures what docs/results/results.md says, on the MNIST, CIFAR-10 and AG News in that directory.
+# `make bench DATA_DIR=...` measures what docs/results says, on the MNIST, CIFAR-10 and AG News in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))

@@ -1,7 +1,6 @@
-"""One sequence of events through the simulator and through the service ends in the same state, bit for bit, whatever
-the strategy. Both sides train for themselves, from the orders that they were given."""
+"""Every strategy keeps the contract of ``polytempo.testing``: one sequence of events ends in the same state simulated
+and served, bit for bit. Both sides train for themselves, from the orders that they were given."""
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +13,29 @@ from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Ready
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies import strategies
-from support.scripted import CLIENTS, WORLDS, Happened, carried_out, play, ready_follows, simulated, told
-from support.serving import Hosted, ManualClock, restarted, running, settled
+from polytempo.testing.contract import check_in_world
+from polytempo.testing.hosting import Hosted, ManualClock, restarted
+from polytempo.testing.scripts import CLIENTS, WORLDS, Happened, carried_out, play, ready_follows, simulated
+from support.serving import running, settled
 
-OWN = ["support.serving:Refresher", "support.serving:Impatient", "support.scripted:Choosy"]
+OWN = ["support.serving:Refresher", "support.serving:Impatient", "support.choosy:Choosy"]
 DIVIDING = ["support.dividing:Casa", "support.dividing:Cfl", "support.dividing:Icfl"]
 
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", [*strategies, *OWN, *DIVIDING])
-def test_the_same_events_end_in_the_same_state_simulated_and_served(name: str, world: str, tmp_path: Path) -> None:
-    with simulated(name, world, tmp_path) as (sim, script, given):
-        hosted = Hosted(tmp_path, settings=make_settings(**given))
-        play(script, sim, hosted)
-    assert told(hosted) == [(h.kind, h.client, h.at) for h in script]
-    assert digest(hosted.host.service.strategy.save_state()) == digest(sim.evaluator.strategy.save_state())
-    assert restarted(hosted.copied(tmp_path / "crashed"), hosted.settings) == hosted.digest()
-    hosted.close()
+def test_a_strategy_keeps_the_contract(name: str, world: str) -> None:
+    check_in_world(name, world)
 
 
 def test_the_scripts_hold_all_that_can_happen(tmp_path: Path) -> None:
     kinds: set[str] = set()
     refreshed = cut_short = 0
     for name in OWN:
-        with simulated(name, "restless", tmp_path) as (_, script, _):
-            kinds |= {happened.kind for happened in script}
-            refreshed += sum(len(happened.sends) for happened in script)
-            cut_short += sum(happened.kind == "updated" and 0 < happened.steps < 3 for happened in script)
+        script = simulated(name, "restless", tmp_path).script
+        kinds |= {happened.kind for happened in script}
+        refreshed += sum(len(happened.sends) for happened in script)
+        cut_short += sum(happened.kind == "updated" and 0 < happened.steps < 3 for happened in script)
     assert kinds == {"joined", "ready", "updated", "pulled", "fired", "left"}
     assert refreshed > 5
     assert cut_short
@@ -53,10 +48,10 @@ def test_clusters_do_split_in_the_scripts_and_the_service_tells(
 ) -> None:
     logged: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr("polytempo.serve.server.narration.log", lambda event, **said: logged.append((event, said)))
-    with simulated(name, world, tmp_path) as (sim, script, given):
-        hosted = Hosted(tmp_path, settings=make_settings(**given))
-        play(script, sim, hosted)
-    splits = sim.evaluator.strategy.splits()
+    simulation = simulated(name, world, tmp_path)
+    hosted = Hosted(tmp_path, settings=make_settings(**simulation.settings))
+    play(simulation.script, simulation.sim, hosted)
+    splits = simulation.strategy.splits()
     assert splits
     assert [said["why"] for event, said in logged if event == "split"] == [split.why for split in splits]
     hosted.close()
@@ -64,20 +59,20 @@ def test_clusters_do_split_in_the_scripts_and_the_service_tells(
 
 @pytest.mark.parametrize(
     ("name", "world"),
-    [("fedasync", "slow"), ("support.serving:Impatient", "quota"), ("support.scripted:Choosy", "slow")],
+    [("fedasync", "slow"), ("support.serving:Impatient", "quota"), ("support.choosy:Choosy", "slow")],
 )
 def test_the_same_events_over_the_network_end_in_the_same_state(name: str, world: str, tmp_path: Path) -> None:
     clock = ManualClock()
-    with simulated(name, world, tmp_path) as (sim, script, given), ExitStack() as stack:
-        server = stack.enter_context(running(tmp_path, clients=CLIENTS, seconds=clock, patience=1e6, **given))
+    simulation = simulated(name, world, tmp_path)
+    with running(tmp_path, clients=CLIENTS, seconds=clock, patience=1e6, **simulation.settings) as server:
         clients: dict[int, Client] = {}
-        for place, happened in enumerate(script):
+        for place, happened in enumerate(simulation.script):
             clock.now = happened.at
-            tell(server, clients, script, place, sim)
+            tell(server, clients, simulation.script, place, simulation.sim)
         served = digest(server.host.service.strategy.save_state())
         for client in clients.values():
             client.close()
-    assert served == digest(sim.evaluator.strategy.save_state())
+    assert served == digest(simulation.strategy.save_state())
     assert restarted(tmp_path, server.settings) == server.host.service.digest()
 
 

@@ -1,5 +1,6 @@
-"""The documentation's code runs, and what it lists is complete."""
+"""The documentation's code runs and imports from facades only, its links lead somewhere, its lists are complete."""
 
+import ast
 import json
 import re
 import sys
@@ -11,10 +12,25 @@ from polytempo import simulate
 from polytempo.cli import main as cli
 from polytempo.core.registry import from_import_path
 from polytempo.learn.questions import questions
+from polytempo.papers import benches
 from support import ROOT
 from support.serving import running
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/writing-a-method.md").read_text(), re.DOTALL)
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy/README.md", *sorted(DOCS.rglob("*.md"))]
+FACADES = {"polytempo", "polytempo.methods", "polytempo.testing"}
+
+
+def blocks(page):
+    """The Python code of a page."""
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def each_page(test):
+    return pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))(test)
+
+
+BLOCKS = blocks(DOCS / "guides/writing-a-method.md")
 
 
 @pytest.fixture
@@ -39,13 +55,14 @@ def test_the_question_of_the_docs_answers(latest):
     assert "worst-loss" in questions
 
 
-def test_the_test_of_the_docs_passes(latest):
-    exec(BLOCKS[2], {"Latest": from_import_path("latest.py:Latest", "strategy")})
+@pytest.mark.parametrize("block", BLOCKS[2:], ids=["contract", "by hand", "scripted clock"])
+def test_the_tests_of_the_docs_pass(latest, block):
+    exec(block, {"Latest": from_import_path("latest.py:Latest", "strategy")})
 
 
 def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/models.md").read_text(), re.DOTALL)
+    (example,) = blocks(DOCS / "guides/models.md")
     (tmp_path / "own.py").write_text(example)
     own = {"model": "own.py:net", "loss": "own.py:smoothed", "metric": "own.py:in_top_two"}
     digests = {simulate("fedasync", batch_size=8, updates=60, workers=workers, **own).digest for workers in (1, 2)}
@@ -54,7 +71,7 @@ def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
 
 def test_the_weights_of_ones_own_of_the_docs_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/methods/collaboration.md").read_text(), re.DOTALL)
+    (example,) = blocks(DOCS / "methods/collaboration.md")
     (tmp_path / "nearest.py").write_text(example)
     run = simulate("nearest.py:Nearest", clients=6, updates=30, partition="dirichlet:0.1")
     rows = run.graph_at(run.virtual_time).matrix()
@@ -63,14 +80,14 @@ def test_the_weights_of_ones_own_of_the_docs_run(tmp_path, monkeypatch):
 
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    example, _ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    example, _ = blocks(ROOT / "README.md")
     exec(example, {})
     assert (tmp_path / "fedasync.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(("page", "block"), [("README.md", 1), ("docs/service/serving.md", 0)])
 def test_the_clients_of_the_docs_push_to_a_server(tmp_path, page, block):
-    example = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[block]
+    example = blocks(ROOT / page)[block]
     assert len([line for line in example.splitlines() if line.strip()]) <= 5
     pushed = []
 
@@ -100,12 +117,40 @@ def test_every_option_is_in_the_docs(name):
                 assert f"`{option}" in text, f"{option} of {name}"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name)
+@each_page
 def test_every_link_leads_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
         there = page.parent / target if target else page
         assert there.exists(), target
         assert not anchor or anchor in headings(there), f"{target}#{anchor}"
+
+
+def test_the_index_leads_to_every_page():
+    found = {DOCS / "index.md"}
+    for index in (DOCS / "index.md", DOCS / "results/index.md"):
+        found |= {(index.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)", index.read_text())}
+    assert set(DOCS.rglob("*.md")) <= found
+
+
+@each_page
+def test_code_imports_from_facades_only(page):
+    """Also what is in no block that runs. Where a thing lives inside the package is nobody's business."""
+    imported = set()
+    for node in (node for block in blocks(page) for node in ast.walk(ast.parse(block))):
+        imported |= {node.module} if isinstance(node, ast.ImportFrom) else set()
+        imported |= {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+    assert {name for name in imported if name.startswith("polytempo")} <= FACADES
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "Makefile"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_and_benchmark_that_is_named_exists(page):
+    text = page.read_text()
+    for path in re.findall(r"\b(?:benchmarks|src/polytempo|tests|deploy)/[\w/.-]+\.(?:py|toml|yml)\b", text):
+        assert (ROOT / path).exists(), path
+    for path in re.findall(r"`((?:core|world|learn|strategies|sim|serve|report|papers)/[\w/]+\.py)`", text):
+        assert (ROOT / "src/polytempo" / path).exists(), path
+    for name in re.findall(r"polytempo bench ([a-z][\w-]+)", text):
+        assert name in ["list", *benches], name
 
 
 def headings(page):

@@ -17,7 +17,7 @@ from polytempo.learn.flat import initial_vector, live_in_vector
 from polytempo.learn.learner import Assignment, Learner
 from polytempo.learn.models import Inputs, build_model
 from polytempo.learn.questions import Asked, questions
-from support.building import tiny_dataset
+from polytempo.testing import tiny_dataset
 
 X, Y = torch.from_numpy(tiny_dataset().x), torch.from_numpy(tiny_dataset().y)
 PROBE = X[1:3], Y[1:3]

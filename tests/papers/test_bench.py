@@ -8,7 +8,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
 from polytempo.papers import Bench, Case, Figure, Table, benches, part_of, quick_form, run_bench
 from polytempo.sim.experiment import make_experiment
-from support.building import Planted
+from polytempo.testing import Planted
 
 SETTINGS = {"data": "digits", "clients": 4, "updates": 8, "target": 0.999}
 ACCURACY = Figure("accuracy", "accuracy %", scale=100)

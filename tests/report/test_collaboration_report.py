@@ -25,7 +25,7 @@ from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.methods.standalone import Standalone
-from support.building import simulator
+from polytempo.testing import simulator
 
 
 @parameters

@@ -7,7 +7,7 @@ from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.sim.evaluation import Stop
 from polytempo.strategies import make_strategy
-from support.building import simulator
+from polytempo.testing import simulator
 
 HELD = {"time": 64.0, "client": 0, "began": 0.0, "asked": 60.0, "steps": 2, "staleness": 0}
 AT_ONCE = {"time": 10.0, "client": 1, "began": 0.0, "steps": 2, "staleness": 0}

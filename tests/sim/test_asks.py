@@ -16,8 +16,8 @@ from polytempo.sim.evaluation import Stop
 from polytempo.sim.exchanges import exchange_figures, kl
 from polytempo.strategies import Strategy, make_strategy
 from polytempo.strategies.base.strategy import parameters
+from polytempo.testing import simulator
 from polytempo.world.drift import Drift
-from support.building import simulator
 
 WORLD: dict[str, Any] = {
     "data": "digits",

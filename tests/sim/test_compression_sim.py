@@ -20,7 +20,7 @@ from polytempo.sim.simulator import Simulator
 from polytempo.sim.uploads import Uploads
 from polytempo.strategies.base.strategy import Strategy
 from polytempo.strategies.methods.fedasync import FedAsync
-from support.building import simulator
+from polytempo.testing import simulator
 from support.bustle import DEVICES, BusyFedAsync
 from support.joining import LINEAR
 from support.serving import running

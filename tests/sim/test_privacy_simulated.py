@@ -9,7 +9,7 @@ from polytempo import simulate
 from polytempo.core.errors import UserError
 from polytempo.learn.privacy import Privacy, epsilon
 from polytempo.sim.uploads import Uploads
-from support.building import update
+from polytempo.testing import update
 
 SMALL = {"clients": 5, "updates": 30, "partition": "iid"}
 

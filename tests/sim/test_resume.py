@@ -6,8 +6,8 @@ import pytest
 from polytempo.core.state import digest, load, save
 from polytempo.sim.evaluation import Stop
 from polytempo.strategies.parts.participation import Quota
+from polytempo.testing import simulator
 from polytempo.world.drift import Drift
-from support.building import simulator
 from support.bustle import DEVICES, BusyFedAsync, BusyFedAvg, BusyStandalone
 
 

@@ -9,7 +9,7 @@ from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.sim.uploads import Attack, Uploads, parse_attack
 from polytempo.strategies import make_strategy
-from support.building import simulator, update
+from polytempo.testing import simulator, update
 
 START, TRAINED = torch.tensor([1.0, 1.0]), torch.tensor([1.5, 0.5])
 

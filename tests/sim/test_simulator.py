@@ -24,8 +24,8 @@ from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.methods.standalone import Standalone
 from polytempo.strategies.parts.participation import Quota
+from polytempo.testing import simulator
 from polytempo.world.drift import Drift
-from support.building import simulator
 
 
 def fingerprint(sim) -> str:

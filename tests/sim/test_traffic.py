@@ -25,7 +25,7 @@ from polytempo.strategies import make_strategy, strategies
 from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg
-from support.building import simulator
+from polytempo.testing import simulator
 
 MODEL = 4 * 15  # bytes of the linear model of ``simulator``
 

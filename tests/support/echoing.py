@@ -8,7 +8,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Order, Train
 from polytempo.strategies import make_strategy
 from polytempo.strategies.methods.echopfl import EchoPFL
-from support.building import begun, vector
+from polytempo.testing import begun, vector
 
 CLIENTS = 6
 

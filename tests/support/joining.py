@@ -5,8 +5,8 @@ import threading
 from torch import Tensor, nn
 
 from polytempo.learn.models import Inputs
+from polytempo.testing import tiny_dataset
 from polytempo.world.dataset import Dataset
-from support.building import tiny_dataset
 
 LINEAR = {"model": "support.joining:linear", "data": "support.joining:data", "engine": "eager"}
 

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -28,6 +29,15 @@ class Registry(Generic[T]):
             raise ValueError(f"{self.kind} {name!r} is registered twice")
         self._things[name] = thing
         return thing
+
+    @contextmanager
+    def lent(self, name: str, thing: T) -> Iterator[None]:
+        """Know a thing by this name for a while."""
+        self._things[name] = thing
+        try:
+            yield
+        finally:
+            del self._things[name]
 
     def __getitem__(self, name: str) -> T:
         if name not in self._things:

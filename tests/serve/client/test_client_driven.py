@@ -24,11 +24,11 @@ from polytempo.serve.client.join import Participant, Trained, join
 from polytempo.serve.client.own_data import OwnData, file_stamp, make_join_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Leave
 from polytempo.strategies import Strategy
+from polytempo.testing import tiny_dataset
 from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
 from polytempo.world.drift import Drift
 from polytempo.world.partitions import make_federation
-from support.building import tiny_dataset
 from support.serving import Running, running, settled
 
 MODEL = {"model": "test_client_driven:linear", "engine": "eager"}

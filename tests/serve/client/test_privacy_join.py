@@ -20,9 +20,9 @@ from polytempo.serve.client.join import Trained, join
 from polytempo.serve.client.ledger import Ledger
 from polytempo.serve.client.own_data import make_join_settings
 from polytempo.strategies import Strategy
+from polytempo.testing import tiny_dataset
 from polytempo.world.dataset import Dataset
 from support import ROOT
-from support.building import tiny_dataset
 from support.serving import Running, running
 
 LINEAR = {"model": "support.joining:linear", "data": "test_privacy_join:data", "engine": "eager"}

@@ -20,8 +20,8 @@ from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Pull
 from polytempo.strategies.methods.fedsac import SUBSPACE
 from polytempo.strategies.methods.pace import Pace
+from polytempo.testing.scripts import play, simulated, told
 from support.joining import LINEAR, Gated, data
-from support.scripted import play, simulated, told
 from support.serving import Hosted, hosted, nudge, restarted, running
 
 
@@ -141,12 +141,13 @@ def test_a_snapshot_holds_what_was_whatever_happens_while_it_is_written(tmp_path
 
 @pytest.mark.parametrize("world", ["slow", "restless"])
 def test_multicasts_end_in_the_same_state_simulated_and_served(world: str, tmp_path: Path) -> None:
-    with simulated("test_collaboration_served:Restless", world, tmp_path) as (sim, script, given):
-        served = Hosted(tmp_path, settings=make_settings(**given))
-        play(script, sim, served)
+    simulation = simulated("test_collaboration_served:Restless", world, tmp_path)
+    script = simulation.script
+    served = Hosted(tmp_path, settings=make_settings(**simulation.settings))
+    play(script, simulation.sim, served)
     assert sum(len(happened.sends) for happened in script) > 2
     assert told(served) == [(happened.kind, happened.client, happened.at) for happened in script]
-    assert digest(served.host.service.strategy.save_state()) == digest(sim.evaluator.strategy.save_state())
+    assert digest(served.host.service.strategy.save_state()) == digest(simulation.strategy.save_state())
     assert restarted(served.copied(tmp_path / "crashed"), served.settings) == served.digest()
     served.close()
 

@@ -22,8 +22,8 @@ from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Pull
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.strategies.parts.echo import Policy
+from polytempo.testing.scripts import play, simulated, told
 from support.joining import LINEAR, Gated, data
-from support.scripted import play, simulated, told
 from support.serving import Hosted, hosted, nudge, refused, restarted, running, settled, tiny_settings
 
 CLIENTS = 6
@@ -262,13 +262,14 @@ def test_echoes_end_in_the_same_state_simulated_and_served(
     name: str, world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("polytempo.strategies.parts.refinement.FEWEST", 3)
-    with simulated(f"test_echopfl_served:{name}", world, tmp_path) as (sim, script, given):
-        served = Hosted(tmp_path, settings=make_settings(**given))
-        play(script, sim, served)
+    simulation = simulated(f"test_echopfl_served:{name}", world, tmp_path)
+    script = simulation.script
+    served = Hosted(tmp_path, settings=make_settings(**simulation.settings))
+    play(script, simulation.sim, served)
     assert sum(len(happened.sends) for happened in script) > 2
     assert kinds(served)
     assert told(served) == [(happened.kind, happened.client, happened.at) for happened in script]
-    assert digest(strategy_of(served).save_state()) == digest(sim.evaluator.strategy.save_state())
+    assert digest(strategy_of(served).save_state()) == digest(simulation.strategy.save_state())
     assert restarted(served.copied(tmp_path / "crashed"), served.settings) == served.digest()
     served.close()
 

@@ -11,7 +11,7 @@ from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.strategy import Setting
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.robust import Mix, Robust
-from support.building import begun, simulator, vector
+from polytempo.testing import begun, simulator, vector
 
 FOR_METHODS = {"setup", "order_for", "train"}
 """What only a method itself calls or overrides."""

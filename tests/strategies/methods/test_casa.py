@@ -21,7 +21,7 @@ from polytempo.strategies.methods.casa import Casa
 from polytempo.strategies.methods.casa_plus import CasaPlus
 from polytempo.strategies.parts.clusters import Clusters
 from polytempo.strategies.parts.decay import bi_level, omega
-from support.building import begun, update, vector
+from polytempo.testing import begun, update, vector
 
 SIZE = 12
 

@@ -13,7 +13,7 @@ from polytempo.core.schema import Schema
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.cdfl import CDFL, estimated_mixture, relevance
 from polytempo.strategies.methods.fedsoft_async import FedSoftAsync
-from support.building import Planted, begun, update, vector
+from polytempo.testing import Planted, begun, update, vector
 
 
 def cdfl(*models: Tensor, clients: int = 2, **given: object) -> CDFL:

@@ -12,7 +12,7 @@ from polytempo.strategies.methods.icfl import ICFL, ICFLAsync
 from polytempo.strategies.parts.cosines import cosines
 from polytempo.strategies.parts.participation import Quota
 from polytempo.strategies.parts.staleness import Constant
-from support.building import begun, update, vector
+from polytempo.testing import begun, update, vector
 
 APART = {0: (2, 0), 1: (-2, 0.1), 2: (2, 0.2), 3: (-2, -0.1)}
 """Deltas of four clients: 0 and 2 pull one way, 1 and 3 the other."""

@@ -11,7 +11,7 @@ from polytempo.api import simulate
 from polytempo.strategies import make_strategy
 from polytempo.strategies.methods.clusterfl import SOFT_LABELS, ClusterFL, by_average_linkage, parts_by_cluster
 from polytempo.strategies.parts.participation import EVERYONE, Quota
-from support.building import begun, update, vector
+from polytempo.testing import begun, update, vector
 
 LEFT, RIGHT = [0.9, 0.1], [0.2, 0.8]
 

@@ -21,7 +21,7 @@ from polytempo.strategies.methods.fedsac import SUBSPACE, mean_angles
 from polytempo.strategies.methods.pfedgraph import unlikeness
 from polytempo.strategies.parts.graph import Graph, project_simplex
 from polytempo.strategies.parts.participation import Quota
-from support.building import begun, simulator, update, vector
+from polytempo.testing import begun, simulator, update, vector
 
 finite = st.floats(-3, 3, allow_subnormal=False)
 vectors = st.integers(1, 8).flatmap(lambda n: arrays(float, n, elements=finite))

@@ -24,7 +24,7 @@ from polytempo.learn.scoring import Scorer
 from polytempo.sim.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.echopfl import EchoPFL
-from support.building import begun, simulator, update, vector
+from polytempo.testing import begun, simulator, update, vector
 from support.echoing import CLIENTS, echopfl, fit, handed_in, model
 
 # Assignment.

@@ -16,7 +16,7 @@ from polytempo.strategies.methods.fedat import FedAT, weighted_mean
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.parts.participation import EVERYONE, Quota
 from polytempo.strategies.parts.tiers import tiers
-from support.building import begun, simulator, update, vector
+from polytempo.testing import begun, simulator, update, vector
 
 
 class Clients:

@@ -22,17 +22,18 @@ from polytempo.strategies import Setting
 from polytempo.strategies.methods.fedcompass import FedCompass, FedCompassM, FedCompassN
 from polytempo.strategies.parts.participation import parse_quota
 from polytempo.strategies.parts.staleness import Constant
-from support.building import begun, simulator, vector
-from support.clockwork import Clockwork, Ordered, towards_its_own
+from polytempo.testing import begun, simulator, vector
+from polytempo.testing.clock import Ordered, towards_its_own
+from support.compass import CompassClock
 
 FIGURE_1 = (6.0, 12.0, 15.0, 24.0, 30.0)
 """Seconds per step."""
 FORMS = [FedCompass, FedCompassM, FedCompassN]
 
 
-def figure_1(scale: float = 1.0, form: type[FedCompass] = FedCompass) -> Clockwork:
+def figure_1(scale: float = 1.0, form: type[FedCompass] = FedCompass) -> CompassClock:
     strategy = begun(form(q_min=20, q_max=100), vector(1.0, -2.0, 0.5), 5)
-    return Clockwork(strategy, [scale * seconds for seconds in FIGURE_1], samples=[10, 20, 30, 40, 50])
+    return CompassClock(strategy, [scale * seconds for seconds in FIGURE_1], samples=[10, 20, 30, 40, 50])
 
 
 def clock(text: str) -> float:
@@ -74,7 +75,7 @@ def test_figure_1_is_planned_as_in_the_paper():
 def test_figure_1_has_the_staleness_of_the_paper():
     clients = figure_1()
     clients.run(until=clock("22:00"))
-    arrivals = [(handed.at, handed.client, handed.staleness) for handed in clients.handed]
+    arrivals = [(arrived.at, arrived.client, arrived.staleness) for arrived in clients.arrived]
     times = map(clock, ("2:00", "4:00", "5:00", "8:00", "10:00"))
     assert arrivals[:5] == [(at, client, client) for client, at in enumerate(times)]
     assert arrivals[5:8] == [(clock("12:00"), client, 4 - client) for client in range(3)]
@@ -87,13 +88,13 @@ def test_figure_1_goes_on_with_one_group_for_ever():
     clients.run(until=clock("222:00"))
     rounds = [order for order in clients.ordered if order.at >= clock("22:00")]
     assert [(order.client, order.steps) for order in rounds] == [(0, 100), (1, 50), (2, 40), (3, 25), (4, 20)] * 21
-    assert [handed.staleness for handed in clients.handed[13:]] == [0] * 100
+    assert [arrived.staleness for arrived in clients.arrived[13:]] == [0] * 100
 
 
 # Times are relative.
 
 
-def plan(clients: Clockwork) -> dict[int, list[tuple[int, int | None]]]:
+def plan(clients: CompassClock) -> dict[int, list[tuple[int, int | None]]]:
     """Steps and groups of each client; who of a group arrives first is a matter of rounding."""
     return {
         client: [(order.steps, order.group) for order in clients.ordered if order.client == client]
@@ -114,8 +115,8 @@ def test_rescaling_all_times_changes_nothing_in_figure_1(form, scale):
     assert torch.equal(other.strategy.model.weights, one.strategy.model.weights)
 
 
-def run_at(seconds: Sequence[float], updates: int) -> Clockwork:
-    clients = Clockwork(begun(FedCompass(q_min=20, q_max=100), vector(1.0, -2.0), len(seconds)), seconds)
+def run_at(seconds: Sequence[float], updates: int) -> CompassClock:
+    clients = CompassClock(begun(FedCompass(q_min=20, q_max=100), vector(1.0, -2.0), len(seconds)), seconds)
     clients.run(updates=updates)
     return clients
 
@@ -147,20 +148,20 @@ def jumps(*by: float) -> Any:
 
 def plain(
     form: type[FedCompass], fewest: int, most: int, seconds: Sequence[float], *by: float, **given: Any
-) -> Clockwork:
+) -> CompassClock:
     """Clients with equally many samples; an update counts ``p_i`` whatever its staleness."""
     parameters = {"server_lr": 1.0, "staleness": Constant()} | given
     strategy = begun(form(q_min=fewest, q_max=most, **parameters), vector(0.0), len(seconds))
-    return Clockwork(strategy, seconds, trained=jumps(*by))
+    return CompassClock(strategy, seconds, trained=jumps(*by))
 
 
-def model_after(clients: Clockwork, seconds: float) -> float:
+def model_after(clients: CompassClock, seconds: float) -> float:
     clients.run(until=seconds)
     return clients.strategy.model.weights.item()
 
 
 def test_the_weight_of_an_update_is_by_hand_what_the_paper_says():
-    clients = Clockwork(
+    clients = CompassClock(
         begun(FedCompass(q_min=1, q_max=2), vector(0.0), 3),
         [1.0, 2.0, 3.0],
         samples=[30, 10, 20],
@@ -186,7 +187,7 @@ def test_the_staleness_that_counts_is_that_at_the_arrival_not_at_the_aggregation
 
 def test_who_has_left_does_not_count_in_the_shares_any_more():
     strategy = begun(FedCompass(q_min=1, q_max=2), vector(0.0), 2)
-    clients = Clockwork(strategy, [1.0, 1.5], samples=[10, 30])
+    clients = CompassClock(strategy, [1.0, 1.5], samples=[10, 30])
     clients.run(until=1.5)
     importance = clients.strategy.importance
     assert (importance.of(0, 2), importance.of(1, 2)) == (0.25, 0.75)
@@ -251,9 +252,9 @@ def test_where_no_two_clients_can_share_a_group_every_update_counts_on_its_own()
     seconds, samples, steps = (1.0, sqrt(2), sqrt(7), pi), (10, 40, 20, 30), 10_000
     initial = vector(0.3, -1.0, 2.0)
     strategy = begun(FedCompass(q_min=steps, q_max=steps), initial, 4)
-    clients = Clockwork(strategy, seconds, samples)
+    clients = CompassClock(strategy, seconds, samples)
     for _ in range(100):
-        clients.run(updates=len(clients.handed) + 1)
+        clients.run(updates=len(clients.arrived) + 1)
         assert all(len(group) == 1 for group in clients.groups)
     assert strategy.model.version == 100
     replayed = one_at_a_time(initial, seconds, samples, steps, 100)

@@ -15,8 +15,7 @@ from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.fedsea import FedSEA, Pace, Training
 from polytempo.strategies.parts.compass import ArrivalGroup
 from polytempo.strategies.parts.participation import EVERYONE, Quota
-from support.building import simulator, update, vector
-from support.clockwork import Clockwork
+from polytempo.testing import ScriptedClock, simulator, update, vector
 
 
 def fedsea(clients, full=10, participation=EVERYONE, **given):
@@ -29,7 +28,7 @@ def fedsea(clients, full=10, participation=EVERYONE, **given):
 
 
 def clocked(*seconds, **given):
-    return Clockwork(fedsea(len(seconds), **given), seconds)
+    return ScriptedClock(fedsea(len(seconds), **given), seconds)
 
 
 def test_the_mean_is_by_samples_and_staleness():
@@ -124,9 +123,9 @@ def test_who_is_awaited_and_silent_delays_a_point_only_until_its_latest():
     clients.run(until=point.latest)
     assert clients.now == point.latest == pytest.approx(35.0)
     assert clients.strategy.model.version == version + 1
-    handed = len(clients.handed)
+    handed = len(clients.arrived)
     clients.run(until=100.0)
-    assert len(clients.handed) >= handed + 8
+    assert len(clients.arrived) >= handed + 8
 
 
 def test_a_point_for_which_nobody_came_changes_nothing_and_others_go_on():
@@ -167,7 +166,7 @@ def test_every_update_counts_exactly_once_whoever_comes_and_goes(seconds, share,
     told = strategy.updated
     object.__setattr__(strategy, "updated", lambda one, now: (handed.append(one), told(one, now))[1])
     with patch.object(FedSEA, "aggregate", lambda _, updates: aggregated.extend(updates)):
-        clients, there, now = Clockwork(strategy, seconds), set(range(len(seconds))), 0.0
+        clients, there, now = ScriptedClock(strategy, seconds), set(range(len(seconds))), 0.0
         for later, client, what in happenings:
             now += later
             clients.run(until=now)

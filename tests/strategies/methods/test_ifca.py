@@ -7,7 +7,7 @@ from polytempo.core.events import Update
 from polytempo.core.schema import Schema
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.ifca import IFCA, IFCAAsync
-from support.building import begun, simulator, vector
+from polytempo.testing import begun, simulator, vector
 
 
 def test_ifca_begins_with_the_initial_model_and_permutations_of_its_tensors():

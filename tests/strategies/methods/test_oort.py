@@ -13,7 +13,7 @@ from polytempo.sim.evaluation import Stop
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.methods.oort import LOSSES, Oort, Seen, as_mean_square, scaled
 from polytempo.strategies.parts.participation import Participation, Quota
-from support.building import begun, simulator, update, vector
+from polytempo.testing import begun, simulator, update, vector
 
 TWO = Quota(count=2)
 

@@ -20,7 +20,7 @@ from polytempo.strategies.methods.fedbuff import FedBuff
 from polytempo.strategies.methods.port import Port
 from polytempo.strategies.parts.member_mean import MemberMean
 from polytempo.strategies.parts.staleness import Constant
-from support.building import begun, simulator, update, vector
+from polytempo.testing import begun, simulator, update, vector
 
 ALL = ["port", "fedac", "asafl", "ca2fl"]
 

@@ -19,7 +19,7 @@ from polytempo.strategies.methods.fedprox import FedProx
 from polytempo.strategies.methods.standalone import Standalone
 from polytempo.strategies.parts.participation import Quota
 from polytempo.strategies.parts.staleness import Constant, Hinge, Polynomial
-from support.building import Planted, begun, update, vector
+from polytempo.testing import Planted, begun, update, vector
 
 
 def orders_when_all_are_ready(strategy: Strategy, clients: int = 3) -> list[Train]:

@@ -14,29 +14,29 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Orders, SetTimer, Train
 from polytempo.core.state import digest, pack, unpack
 from polytempo.strategies.parts.participation import EVERYONE, Quota
-from support.building import begun, vector
-from support.clockwork import Clockwork, Keeper, clockwork
+from polytempo.testing import begun, vector
+from support.compass import CompassClock, Keeper, keeper_clock
 
 # Clients that change, and clients that are late.
 
 
-def steady_group(*seconds: float, **given: Any) -> tuple[Clockwork, float]:
+def steady_group(*seconds: float, **given: Any) -> tuple[CompassClock, float]:
     """Clients that have just been given work together, and the time. The fastest needs 1 s per step: 100 s in all."""
-    clients = clockwork(*seconds, **given)
+    clients = keeper_clock(*seconds, **given)
     compass = clients.strategy.compass
     while len(compass.groups) != 1 or len({task.start for task in compass.tasks.values()}) > 1:
-        clients.run(updates=len(clients.handed) + 1)
+        clients.run(updates=len(clients.arrived) + 1)
     assert clients.groups == [list(range(len(seconds)))]
-    for record in (clients.handed, clients.ordered, clients.strategy.aggregated):
+    for record in (clients.arrived, clients.ordered, clients.strategy.aggregated):
         record.clear()
     return clients, clients.now
 
 
-def steps_of(clients: Clockwork) -> dict[int, int]:
+def steps_of(clients: CompassClock) -> dict[int, int]:
     return {client: task.steps for client, task in sorted(clients.strategy.compass.tasks.items())}
 
 
-def aggregated(clients: Clockwork) -> list[list[int]]:
+def aggregated(clients: CompassClock) -> list[list[int]]:
     """Whose updates made each version."""
     return [[client for client, _ in arrivals] for arrivals in clients.strategy.aggregated]
 
@@ -45,7 +45,7 @@ def test_a_client_that_becomes_five_times_slower_is_late_once():
     clients, began = steady_group(1.0, 1.0, 2.0)
     clients.seconds[1] = 5.0
     clients.run(until=began + 3000)
-    assert [handed.client for handed in clients.handed if handed.late] == [1]
+    assert [arrived.client for arrived in clients.arrived if arrived.late] == [1]
     assert clients.groups == [[0, 1, 2]]
     assert clients.strategy.compass.speed == pytest.approx({0: 1.0, 1: 5.0, 2: 2.0})
 
@@ -55,7 +55,7 @@ def test_a_client_that_becomes_faster_waits_once_and_is_then_given_more():
     assert steps_of(clients) == {0: 100, 1: 50, 2: 25}
     clients.seconds[2] = 0.8
     clients.run(until=began + 1000)
-    assert not any(handed.late for handed in clients.handed)
+    assert not any(arrived.late for arrived in clients.arrived)
     assert clients.groups == [[0, 1, 2]]
     assert steps_of(clients) == {0: 80, 1: 40, 2: 100}
 
@@ -102,7 +102,7 @@ def test_a_client_that_never_returns_holds_up_nobody_beyond_the_latest_time_and_
     clients, began = steady_group(1.0, 1.0, 2.0)
     clients.silence(2)
     clients.run(until=began + 1000)
-    assert {handed.at - began for handed in clients.handed} == {
+    assert {arrived.at - began for arrived in clients.arrived} == {
         100.0,
         *(20.0 + 100 * number for number in range(2, 10)),
     }
@@ -141,7 +141,7 @@ def test_an_arrival_at_the_latest_time_is_in_time_and_one_after_it_is_late_thoug
 
 
 def test_a_timer_of_a_group_that_is_closed_does_nothing():
-    clients = clockwork(1.0, 2.0)
+    clients = keeper_clock(1.0, 2.0)
     clients.run(until=150.0)
     before = digest(clients.strategy.save_state())
     assert clients.strategy.compass.last_group > 1
@@ -151,7 +151,7 @@ def test_a_timer_of_a_group_that_is_closed_does_nothing():
 
 def test_a_group_is_closed_before_its_members_are_assigned_again():
     # The second comes early, long before the expected time: in an open group it could go on right there.
-    clients = clockwork(1.0, 1.0, fewest=1, most=100)
+    clients = keeper_clock(1.0, 1.0, fewest=1, most=100)
     clients.run(until=1.0)
     assert clients.groups == [[0, 1]]
     for client in (0, 1):
@@ -189,7 +189,7 @@ def test_a_client_that_comes_back_is_planned_with_at_once():
 
 
 def test_a_saved_state_goes_on_as_if_nothing_had_happened():
-    one, other = clockwork(1.0, 2.5, 7.0), clockwork(1.0, 2.5, 7.0)
+    one, other = keeper_clock(1.0, 2.5, 7.0), keeper_clock(1.0, 2.5, 7.0)
     for clients in (one, other):
         clients.run(updates=20)
     other.strategy.load_state(unpack(*pack(other.strategy.save_state())))

@@ -16,7 +16,7 @@ from polytempo.strategies.parts.clusters import Clusters
 from polytempo.strategies.parts.decay import bi_level, omega
 from polytempo.strategies.parts.similarity import Similarity, affinity, coverage
 from polytempo.strategies.parts.spectral import DENSE, eigengap, spectral_parts
-from support.building import vector
+from polytempo.testing import vector
 
 NAN = math.nan
 

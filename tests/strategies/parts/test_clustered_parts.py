@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from polytempo.strategies.parts.cosines import cosines, cosines_by_client, mean_cosine, nearest, unit_sum
 from polytempo.strategies.parts.latest import Latest
-from support.building import vector
+from polytempo.testing import vector
 
 
 def test_cosines_are_those_of_the_definition():

@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from polytempo.strategies.parts.compass import ArrivalGroup, Compass
-from support.clockwork import clockwork
+from support.compass import keeper_clock
 
 
 def known(compass: Compass, *speeds: float, now: float = 0.0) -> Compass:
@@ -146,13 +146,13 @@ def test_steady_clients_within_the_ratio_of_steps_end_in_one_group_and_stay_ther
     fewest, most = steps
     seconds = [fastest * (1 + place * (most / fewest - 1)) for place in places]
     assume(max(seconds) / min(seconds) <= most / fewest)
-    clients = clockwork(*seconds, fewest=fewest, most=most)
+    clients = keeper_clock(*seconds, fewest=fewest, most=most)
     round_seconds = most * max(seconds)
     clients.run(until=5 * round_seconds)
     for _ in range(5 * len(seconds)):
-        clients.run(updates=len(clients.handed) + 1)
+        clients.run(updates=len(clients.arrived) + 1)
         assert clients.groups == [list(range(len(seconds)))]
-    assert not any(handed.late for handed in clients.handed)
+    assert not any(arrived.late for arrived in clients.arrived)
 
 
 @settings(max_examples=60)
@@ -183,8 +183,8 @@ def test_who_is_in_one_group_stays_there_at_any_ratio_of_steps(fewest, ratio, pl
 def test_below_a_ratio_of_two_or_with_few_steps_clients_may_chase_each_other_in_two_groups_for_ever(
     fewest, most, seconds
 ):
-    clients = clockwork(*seconds, fewest=fewest, most=most)
+    clients = keeper_clock(*seconds, fewest=fewest, most=most)
     clients.run(until=100 * most * max(seconds))
     for _ in range(20 * len(seconds)):
-        clients.run(updates=len(clients.handed) + 1)
+        clients.run(updates=len(clients.arrived) + 1)
         assert len(clients.groups) == 2

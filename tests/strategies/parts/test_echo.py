@@ -13,7 +13,7 @@ from polytempo.core.state import pack, unpack
 from polytempo.strategies.parts.echo import Echo
 from polytempo.strategies.parts.echo_predictor import LAST, Predictor, examples, pretrained, window_of
 from polytempo.strategies.parts.echo_states import RECORDED
-from support.building import vector
+from polytempo.testing import vector
 
 
 @pytest.fixture(autouse=True)

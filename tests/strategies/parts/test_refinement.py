@@ -12,7 +12,7 @@ from polytempo.core.schema import Schema
 from polytempo.core.vectors import schema_of
 from polytempo.strategies.parts.refinement import along_direction, nearest_pair, worst_fifth
 from polytempo.strategies.parts.soft_labels import divergence
-from support.building import vector
+from polytempo.testing import vector
 from support.echoing import EchoPFL, echopfl, fit, handed_in, model
 
 

@@ -18,7 +18,7 @@ from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy, make_strategy, strategies
 from polytempo.strategies.parts.robust import HANDFUL, KEPT, Mix, Robust, needed, parse_robust, trimmed_mean
-from support.building import begun, simulator, update, vector
+from polytempo.testing import begun, simulator, update, vector
 from support.serving import hosted, restarted, some_events
 
 HERE = vector(0, 0)

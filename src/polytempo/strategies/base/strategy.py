@@ -231,7 +231,11 @@ def strategy_class(name: str) -> type[Strategy]:
     """A strategy by registered name or import path. One's own class needs no decorator."""
     if ":" not in name:
         return strategies[name]
-    found = from_import_path(name, "strategy")
+    return as_strategy(from_import_path(name, "strategy"), name)
+
+
+def as_strategy(found: object, name: str) -> type[Strategy]:
+    """A class of one's own as a strategy with validated parameters."""
     if not isinstance(found, type) or not issubclass(found, Strategy):
         raise UserError(f"strategy {name!r} is {found!r}; expected a class derived from Strategy.")
     has_parameters = bool(pydantic.dataclasses.is_pydantic_dataclass(found))

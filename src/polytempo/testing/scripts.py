@@ -1,7 +1,6 @@
 """What happened in a simulation, as a script that a service can be led through."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,18 @@ import torch
 from torch import nn
 
 from polytempo.core.events import Update
-from polytempo.core.orders import Candidates, Objective, Orders, Send, Train
+from polytempo.core.orders import Order, Send, Train
+from polytempo.core.state import digest
 from polytempo.learn.learner import Assignment
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.training import Training
 from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.parts.participation import parse_quota
+from polytempo.testing.building import simulator, tiny_proxies
+from polytempo.testing.hosting import Hosted
 from polytempo.world.proxies import write_proxies
-from support.building import simulator, tiny_proxies
-from support.serving import Hosted
 
 CLIENTS = 5
 WORLDS = {
@@ -36,45 +37,15 @@ WORLDS = {
 }
 
 
-class Choosy(Strategy):
-    """Orders with everything in them: candidates, an anchor, a linear term, a mask, layers, questions; and it keeps the
-    answers."""
-
-    def setup(self) -> None:
-        self.heard: list[tuple[int, int | None, dict[str, Any]]] = []
-
-    def order_for(self, client: int, now: float) -> Train:
-        model = self.model.weights
-        candidates = Candidates(
-            (model, model * 0.5, model + 0.1), (self.model.version, -1, -2), "best" if client % 2 else "mixture"
-        )
-        objective = Objective(proximal=0.1, cosine=0.01, anchor=model * 0.9, linear=model * 0.1)
-        mask = torch.arange(len(model)) % 5 != client
-        layers = ("0.weight",) if client == 3 else ()
-        questions = ("loss-statistics",)
-        return self.train(
-            client,
-            self.model,
-            steps=3,
-            objective=objective,
-            candidates=candidates,
-            questions=questions,
-            mask=mask,
-            trainable=layers,
-        )
-
-    def updated(self, update: Update, now: float) -> Orders:
-        self.heard.append((update.client, update.chosen, update.answers))
-        self.model.step(update.delta, 0.3)
-
-
 def linear(_: object) -> nn.Module:
-    """The model of ``building.simulator``."""
+    """The model of ``simulator``."""
     return nn.Sequential(nn.Linear(4, 3))
 
 
 @dataclass(frozen=True)
 class Happened:
+    """An event of a simulation, as a client sees it."""
+
     kind: str
     client: int
     at: float
@@ -83,56 +54,91 @@ class Happened:
     sends: tuple[tuple[int, Send], ...] = ()
 
 
-class Told:
-    """Stands before a simulator's strategy and writes down what it is told."""
+@dataclass(frozen=True)
+class Call:
+    """A strategy's event with its orders, and what both looked like at that moment."""
+
+    event: str
+    subject: Any
+    """The client, the update or the timer's key."""
+    now: float
+    orders: list[Order]
+    subject_digest: str
+    orders_digest: str
+
+    def __str__(self) -> str:
+        client = getattr(self.subject, "client", self.subject)
+        return f"{self.event}({client!r}) at {self.now:g} s"
+
+
+class Recorder:
+    """Stands before a simulator's strategy and writes down its events and orders."""
+
+    _events = ("joined", "ready", "receive", "pulled", "fired", "left")
 
     def __init__(self, sim: Simulator) -> None:
         self._strategy, self._record = sim.strategy, sim._record
         self._training: Training | None = None
         self.script: list[Happened] = []
+        self.calls: list[Call] = []
         sim.strategy = self  # type: ignore[assignment]
         sim._record = self.record  # type: ignore[method-assign]
 
     def __getattr__(self, name: str) -> Any:
         event = getattr(self._strategy, name)
-        if name not in ("joined", "ready", "pulled", "fired", "left"):
+        if name not in self._events:
             return event
 
-        def tell(subject: Any, now: float) -> Orders:
-            self.script.append(Happened(name, -1 if name == "fired" else subject, now))
-            return event(subject, now)
+        def tell(subject: Any, now: float) -> list[Order]:
+            self.script.append(self._happened(name, subject, now))
+            before = digest(subject)
+            orders = list(event(subject, now) or ())
+            self.calls.append(Call(name, subject, now, orders, before, digest(orders)))
+            return orders
 
         return tell
 
-    def record(self, update: Update, training: Training, staleness: int) -> None:
+    def record(self, own: Update, training: Training, staleness: int) -> None:
         self._training = training
-        self._record(update, training, staleness)
+        self._record(own, training, staleness)
 
-    def receive(self, update: Update, now: float) -> Orders:
+    def _happened(self, event: str, subject: Any, now: float) -> Happened:
+        if not isinstance(subject, Update):
+            return Happened(event, -1 if event == "fired" else subject, now)
         training = self._training
         assert training is not None
         sends = tuple(zip(training.refreshed_at, (send for _, send in training.flight.sends), strict=True))
-        happened = Happened("updated", update.client, now, update.steps, training.generation, sends)
-        self.script.append(happened)
-        return self._strategy.updated(update, now)
+        return Happened("updated", subject.client, now, subject.steps, training.generation, sends)
 
 
-@contextmanager
-def simulated(name: str, world: str, directory: Path) -> Iterator[tuple[Simulator, list[Happened], dict[str, Any]]]:
+@dataclass(frozen=True)
+class Simulation:
     """A finished simulation, what happened in it, and the settings of the same service."""
+
+    sim: Simulator
+    strategy: Strategy
+    script: list[Happened]
+    calls: list[Call]
+    settings: dict[str, Any]
+
+
+def simulated(name: str, world: str, directory: Path, parameters: Mapping[str, Any] | None = None) -> Simulation:
+    """Simulate a strategy in one of the worlds. What its service needs is written into the directory."""
     devices, quota = WORLDS[world]
     if "\n" in devices:
         (directory / "devices.toml").write_text(devices)
         devices = str(directory / "devices.toml")
-    strategy = make_strategy(name, {})
+    strategy = make_strategy(name, parameters or {})
     engine = "auto" if strategy.needs_proxies else "eager"  # a server trains on its proxy sets as it likes
     sim = simulator(strategy, CLIENTS, devices, Stop(updates=20), participation=parse_quota(quota), engine=engine)
+    check_packable(strategy)
     np.save(directory / "init.npy", strategy.setting.initial.numpy())
-    told = Told(sim)
+    recorder = Recorder(sim)
     sim.run()
-    given = {
+    settings = {
         "strategy": name,
-        "model": "support.scripted:linear",
+        "parameters": dict(parameters or {}),
+        "model": "polytempo.testing.scripts:linear",
         "init": directory / "init.npy",
         "participation": quota,
         "steps": 4,
@@ -141,8 +147,9 @@ def simulated(name: str, world: str, directory: Path) -> Iterator[tuple[Simulato
     }
     if strategy.needs_proxies:
         write_proxies(directory / "proxies.npz", tiny_proxies())
-        given |= {"proxies": directory / "proxies.npz", "warm_up": 0, "data": "support.building:tiny_dataset"}
-    yield sim, told.script, given
+        data = "polytempo.testing.building:tiny_dataset"
+        settings |= {"proxies": directory / "proxies.npz", "warm_up": 0, "data": data}
+    return Simulation(sim, strategy, recorder.script, recorder.calls, settings)
 
 
 def carried_out(sim: Simulator, happened: Happened, order: Train, count: int, sends: list[Send]) -> Update:
@@ -216,9 +223,9 @@ def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
 
 def told(hosted: Hosted) -> list[tuple[str, int, float]]:
     """What the service's strategy was told, from its journal."""
-    heard = []
+    events: list[tuple[str, int, float]] = []
     for event in hosted.events():
-        heard.append((event.kind, event.client, event.at))
+        events.append((event.kind, event.client, event.at))
         if event.push is not None and event.push.ready:
-            heard.append(("ready", event.client, event.at))
-    return heard
+            events.append(("ready", event.client, event.at))
+    return events
