@@ -36,15 +36,17 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Order, SetTimer
 from polytempo.core.streams import stream
 from polytempo.serve.access.access import Access, make_tokens, read_token
-from polytempo.serve.client.client import Client, connection
+from polytempo.serve.client import connection
+from polytempo.serve.client.client import Client
 from polytempo.serve.journal import journal, snapshots
 from polytempo.serve.journal.database import DATABASE
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.logs import log_to
 from polytempo.serve.protocol.wire import CHANNEL_OPTIONS
+from polytempo.serve.server import host
 from polytempo.serve.server.operations import Limits, Operations
-from polytempo.serve.server.server import Server, host
+from polytempo.serve.server.server import Server
 from polytempo.serve.state.settings import make_settings
 from polytempo.strategies import Strategy
 
