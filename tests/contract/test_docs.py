@@ -105,12 +105,16 @@ def test_the_clients_of_the_docs_push_to_a_server(tmp_path, page, block):
         assert server.host.service.members[0].updates == 3
 
 
-@pytest.mark.parametrize(
-    "name", ["run", "compare", "report", "list", "bench", "serve", "join", "status", "replay", "certs", "tokens"]
-)
-def test_every_option_is_in_the_docs(name):
-    text = (ROOT / "docs/reference/command-line.md").read_text()
-    command = get_command(cli.app).commands[name]
+def commands(group, prefix=""):
+    """All commands by name, also those of groups."""
+    for name, command in group.commands.items():
+        found = commands(command, f"{name} ") if hasattr(command, "commands") else [(f"{prefix}{name}", command)]
+        yield from found
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in commands(get_command(cli.app))])
+def test_every_option_is_in_the_docs(name, command):
+    text = (DOCS / "reference/command-line.md").read_text()
     for parameter in command.params:
         for option in parameter.opts:
             if option.startswith("--") and option != "--help":

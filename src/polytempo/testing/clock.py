@@ -40,7 +40,7 @@ class Arrived:
 
 
 @dataclass
-class Training:
+class OpenOrder:
     """What a client is doing: its order, when it began, the steps until it hands in, and the refreshes since."""
 
     order: Train
@@ -71,7 +71,7 @@ class ScriptedClock:
         self.ordered: list[Ordered] = []
         self.arrived: list[Arrived] = []
         self.sent: list[Send] = []
-        self.training: dict[int, Training] = {}
+        self.training: dict[int, OpenOrder] = {}
         self.silent: set[int] = set()
         self._events: list[tuple[float, bool, int, str]] = []  # time, is it a timer, client, key
         for client in range(len(seconds)):
@@ -109,7 +109,7 @@ class ScriptedClock:
         del self.training[client]
         self._obey(self.strategy.left(client, now))
 
-    def _arrive(self, client: int, done: Training) -> None:
+    def _arrive(self, client: int, done: OpenOrder) -> None:
         order, last = done.order, done.sends[-1] if done.sends else done.order
         weights = self.trained(client, done.steps, last.weights)
         update = Update(client, last.version, last.weights, weights, self.samples[client], done.steps)
@@ -138,7 +138,7 @@ class ScriptedClock:
     def _train(self, order: Train) -> None:
         client, steps = order.client, order.work.steps_for(self.samples[order.client])
         assert client not in self.training, f"client {client} was ordered to train while it is training"
-        self.training[client] = Training(order, self.now, steps)
+        self.training[client] = OpenOrder(order, self.now, steps)
         self.ordered.append(Ordered(self.now, client, steps, order.due))
         if client not in self.silent:
             heapq.heappush(self._events, (self.now + steps * self.seconds[client], False, client, ""))

@@ -1,18 +1,19 @@
-"""``polytempo.testing`` accepts a strategy that keeps the contract, and says which rule another one breaks."""
+"""``check_strategy`` accepts a strategy that keeps the contract, and says which rule another one breaks."""
 
 import random
+import subprocess
+import sys
 import time
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from pydantic import Field
 
-from polytempo.methods import Orders, Report, Send, SetTimer, Strategy, Train, Update, Work, parameters
+from polytempo.methods import Orders, Strategy, Update
 from polytempo.strategies import strategies
-from polytempo.testing import ContractError, ScriptedClock, begun, check_strategy, vector
+from polytempo.testing import ContractError, check_strategy
 
 
 class Mixing(Strategy):
@@ -126,74 +127,7 @@ def test_an_error_of_the_strategy_itself_stays_what_it_is() -> None:
     assert "in the world 'slow'" in raised.value.__notes__[0]
 
 
-# The scripted clock.
-
-
-@parameters
-class Steps(Strategy):
-    """Four steps each; keeps its updates."""
-
-    def setup(self) -> None:
-        self.updates: list[Update] = []
-
-    def order_for(self, client: int, now: float) -> Train:
-        return self.train(client, self.model, steps=4)
-
-    def updated(self, update: Update, now: float) -> Orders:
-        self.updates.append(update)
-
-
-def clock_of(cls: type[Steps], *seconds: float, **given: Any) -> tuple[ScriptedClock, Any]:
-    made = begun(cls(), vector(0.0), len(seconds))
-    return ScriptedClock(made, seconds, **given), made
-
-
-def test_updates_arrive_when_the_steps_are_done() -> None:
-    clock, _ = clock_of(Steps, 1.0, 2.5)
-    clock.run(until=10.0)
-    assert [(arrived.client, arrived.at) for arrived in clock.arrived] == [(0, 4.0), (0, 8.0), (1, 10.0)]
-
-
-def test_a_report_brings_in_the_steps_done_so_far() -> None:
-    class Asking(Steps):
-        def ready(self, client: int, now: float) -> Orders:
-            yield from super().ready(client, now) or ()
-            yield SetTimer(5.0, "report")
-
-        def fired(self, key: str, now: float) -> Orders:
-            yield Report(0)
-
-    clock, made = clock_of(Asking, 2.0)
-    clock.run(updates=1)
-    assert (clock.now, made.updates[0].steps) == (5.0, 2)
-
-
-def test_a_refresh_is_what_the_update_starts_from() -> None:
-    class Sending(Steps):
-        def pulled(self, client: int, now: float) -> Orders:
-            self.model.step(vector(1.0))
-            yield Send(client, self.model.weights, self.model.version)
-
-    clock, made = clock_of(Sending, 1.0)
-    clock.pull(0, 2.0)
-    clock.run(updates=1)
-    assert [send.version for send in clock.sent] == [1]
-    assert (made.updates[0].version, made.updates[0].start.item()) == (1, 1.0)
-
-
-def test_epochs_are_counted_in_steps_over_the_samples() -> None:
-    class Epochs(Steps):
-        def order_for(self, client: int, now: float) -> Train:
-            return Train(client, self.model.weights, self.model.version, Work(epochs=2, batch_size=10))
-
-    clock, _ = clock_of(Epochs, 1.0, samples=[25])
-    assert [ordered.steps for ordered in clock.ordered] == [6]
-
-
-def test_a_silent_client_hands_in_when_told_to() -> None:
-    clock, made = clock_of(Steps, 1.0, trained=lambda client, steps, start: start + steps)
-    clock.silence(0)
-    clock.run(until=100.0)
-    assert clock.arrived == []
-    clock.hand_in(0, 101.0)
-    assert torch.equal(made.updates[0].weights, vector(4.0))
+def test_it_needs_no_test_framework() -> None:
+    loaded = "import sys, polytempo.testing; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
+    assert {"pytest", "hypothesis"}.isdisjoint(modules)
