@@ -35,7 +35,8 @@ from safetensors.numpy import save_file
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, SetTimer
 from polytempo.core.streams import stream
-from polytempo.serve.access.access import Access, make_tokens, read_token
+from polytempo.serve.access.access import Access, make_tokens
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.client.client import Client, connection
 from polytempo.serve.journal import journal, snapshots
 from polytempo.serve.journal.database import DATABASE

@@ -27,7 +27,8 @@ import grpc.aio
 import numpy as np
 from safetensors.numpy import save_file
 
-from polytempo.serve.access.access import make_tokens, read_token
+from polytempo.serve.access.access import make_tokens
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.process.running import Doors, serve
 from polytempo.serve.protocol.bodies import entry_of, make_body
 from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION, frames

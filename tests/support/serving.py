@@ -22,7 +22,8 @@ from torch import Tensor
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send, SetTimer
 from polytempo.core.state import pack
-from polytempo.serve.access.access import Access, make_tokens, read_token
+from polytempo.serve.access.access import Access, make_tokens
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.roster import ACCESS, Roster
 from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.client.client import Client, Task
@@ -362,8 +363,8 @@ class Running:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def client(self, number: int, keep: Path | None = None) -> Client:
-        return self.client_with(self.token(number), keep=keep)
+    def client(self, number: int, keep: Path | None = None, **given: Any) -> Client:
+        return self.client_with(self.token(number), keep=keep, **given)
 
     def client_with(self, token: str, **given: Any) -> Client:
         if self._security == "plaintext":

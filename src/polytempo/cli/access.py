@@ -24,6 +24,7 @@ from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.access.roster import ACCESS, Pass, Roster, client_name, utc_now
 from polytempo.serve.addresses import checked_address
 from polytempo.serve.client.enrolment import enrol_client
+from polytempo.serve.client.tls import pair_of
 
 Directory = Annotated[Path, typer.Argument(help="the service's directory")]
 Days = Annotated[float | None, typer.Option(help="how long the token is valid (default: for ever)")]
@@ -129,7 +130,7 @@ def enrol(
     insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
 ) -> None:
     """Turn a one-time code into this client's token."""
-    done = enrol_client(checked_address(address), code, out, ca, cert, key, insecure=insecure)
+    done = enrol_client(checked_address(address), code, out, ca, pair_of(cert, key), insecure=insecure)
     until = "" if done.expires is None else f", valid until {done.expires:%Y-%m-%d %H:%M} UTC"
     print(f"this is client {done.client}; wrote {out}{until}")
     print(f"Next: `polytempo join {address} --token {out}`, with the same --ca (and --cert, --key) and your data.")

@@ -15,16 +15,9 @@ import pytest
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import access
-from polytempo.serve.access.access import (
-    Access,
-    enrol,
-    make_code,
-    make_operator,
-    make_tokens,
-    read_token,
-    revoke_client,
-)
-from polytempo.serve.access.roster import ACCESS, Roster, hash_of
+from polytempo.serve.access.access import Access, enrol, make_code, make_operator, make_tokens, revoke_client
+from polytempo.serve.access.credentials import hash_of, read_token
+from polytempo.serve.access.roster import ACCESS, Roster
 from polytempo.serve.client import enrolment as enrolment_module
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.protocol.framing import ENROL

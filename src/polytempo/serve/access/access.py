@@ -13,6 +13,7 @@ from pathlib import Path
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
+from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.roster import (
     ACCESS,
     LONGEST_REASON,
@@ -25,7 +26,6 @@ from polytempo.serve.access.roster import (
     changes,
     changing,
     client_name,
-    hash_of,
     utc_now,
     with_tables,
 )
@@ -253,22 +253,6 @@ def release(directory: Path, client: int) -> None:
     with changing(directory) as known:
         if known["quarantined"].pop(client, None) is None:
             raise UserError(f"Client {client} is not in quarantine: there is nothing to release.")
-
-
-def read_token(path: Path) -> str:
-    """A client's or an operator's own token, from the file it was given."""
-    try:
-        words = path.read_text("ascii").split()
-    except OSError as error:
-        raise UserError(
-            f"Cannot read the token from {path}: {error.strerror}. "
-            "Ask whoever runs the server for this client's client-N.token, or enrol with a code."
-        ) from None
-    except UnicodeDecodeError:
-        words = []
-    if len(words) != 1:
-        raise UserError(f"{path} holds no token: expected one word, as in a client-N.token of `polytempo tokens`.")
-    return words[0]
 
 
 def client_token_file(directory: Path, client: int) -> Path:

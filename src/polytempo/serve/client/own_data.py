@@ -119,7 +119,7 @@ class OwnData:
         self.client, self.seed = client, server_seed if settings.seed is None else settings.seed
         self._settings, self._stamp = settings, stamp
         self._federation = _federation(settings, dataset, self.seed)
-        self._place = _place(settings, self._federation, client)
+        self._share = _share(settings, self._federation, client)
         self._inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
         s, probe = settings, self._federation.dataset.samples_to_try()
         self.learner, _ = make_learner(s.model, self._inputs, self.seed, s.engine, s.loss, s.metric, probe)
@@ -128,7 +128,7 @@ class OwnData:
         """The rows that the client has in its count-th task (from 0), of its files as they are."""
         self._keep_up()
         every = self._settings.drift_every
-        data = self._federation.client(self._place, 0 if every is None else count // every)
+        data = self._federation.client(self._share, 0 if every is None else count // every)
         x = torch.from_numpy(self._federation.dataset.x)
         return Local(self.client, self.seed, self.learner, x, torch.from_numpy(data.y), data.train, data.test)
 
@@ -144,7 +144,7 @@ class OwnData:
             if Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary) != self._inputs:
                 raise UserError("They have other inputs or classes than when the client began.")
             federation = _federation(self._settings, dataset, self.seed)
-            self._place, self._federation = _place(self._settings, federation, self.client), federation
+            self._share, self._federation = _share(self._settings, federation, self.client), federation
         except (UserError, OSError) as error:
             log("data not read", level=logging.WARNING, data=self._settings.data, reason=str(error))
         else:
@@ -184,7 +184,7 @@ def _federation(settings: JoinSettings, dataset: Dataset, seed: int) -> Federati
     return federation
 
 
-def _place(settings: JoinSettings, federation: Federation, client: int) -> int:
+def _share(settings: JoinSettings, federation: Federation, client: int) -> int:
     """Which share of the federation is this client's."""
     if settings.partition is None:
         return 0

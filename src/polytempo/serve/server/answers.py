@@ -65,4 +65,4 @@ def say_place(service: Service, request: Request) -> None:
     """The answer to branch: where the client belongs."""
     client = request.session.client
     branch, version = service.strategy.cluster_of(client), service.version_of(service.strategy.model_for(client))
-    request.session.send(messages.place(branch, version, service.sharing(client)), request.head.request)
+    request.session.send(messages.membership(branch, version, service.sharing(client)), request.head.request)
