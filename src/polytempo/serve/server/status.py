@@ -11,6 +11,7 @@ from typing import Any
 
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
+from polytempo.core.files import write_bytes
 from polytempo.core.status import Status
 from polytempo.serve.access.access import Access
 from polytempo.serve.access.roster import Roster
@@ -79,9 +80,7 @@ class StatusFile:
                 },
             }
             self.said = said
-            temporary = self._path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(said))
-            temporary.replace(self._path)
+            write_bytes(self._path, json.dumps(said).encode(), durable=False)
         except Exception as error:  # a full disk stops the journal, with an error; the status alone stops nothing
             log("status failed", level=logging.WARNING, reason=repr(error))
 
