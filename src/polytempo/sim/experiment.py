@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from polytempo.core.encodings import parse_encodings
 from polytempo.core.errors import UserError
-from polytempo.core.registry import imported_file, unknown
-from polytempo.core.validation import refusal
+from polytempo.core.registry import imported_file
+from polytempo.core.validation import validated
 from polytempo.learn.asking import check_private, parse_asking
 from polytempo.learn.privacy import parse_privacy
 from polytempo.sim.uploads import parse_attack
@@ -110,13 +110,7 @@ class Experiment(Method):
 
 def make_experiment(**given: Any) -> Experiment:
     """An experiment from keyword arguments; a wrong name or value is an error in plain words."""
-    for name in given:
-        if name not in Experiment.model_fields:
-            raise UserError(unknown("setting", name, Experiment.model_fields))
-    try:
-        return Experiment(**given)
-    except ValidationError as error:
-        raise refusal(error, "Experiment") from None
+    return validated(Experiment, given, "Experiment")
 
 
 def read_experiment(path: Path, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Experiment:

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.core.validation import refusal
+from polytempo.core.validation import validated
 from polytempo.learn.learner import Learner, make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.privacy import MOST_NOISE, Privacy
@@ -86,10 +86,7 @@ class JoinSettings(BaseModel):
 
 def make_join_settings(**given: Any) -> JoinSettings:
     """Settings from keyword arguments; a wrong name or value is an error in plain words."""
-    try:
-        return JoinSettings(**given)
-    except ValidationError as error:
-        raise refusal(error, "Join") from None
+    return validated(JoinSettings, given, "Join")
 
 
 @dataclass(frozen=True)
