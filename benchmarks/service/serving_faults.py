@@ -35,8 +35,9 @@ from safetensors.numpy import save_file
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, SetTimer
 from polytempo.core.streams import stream
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
-from polytempo.serve.access.tokens import make_tokens, read_token
+from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.client import connection
 from polytempo.serve.client.client import Client
 from polytempo.serve.journal import snapshots, store

@@ -27,7 +27,8 @@ import grpc.aio
 import numpy as np
 from safetensors.numpy import save_file
 
-from polytempo.serve.access.tokens import make_tokens, read_token
+from polytempo.serve.access.credentials import read_token
+from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.options import Endpoints, ServeOptions

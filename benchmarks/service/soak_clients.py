@@ -20,7 +20,7 @@ from serving_load import OPTIONS, Conversation, model_tensors
 from polytempo.core.encodings import parse_encoding
 from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
-from polytempo.serve.access.tokens import read_token
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.protocol.bodies import entry_of, make_body
 from polytempo.serve.protocol.framing import SESSION, frames
@@ -207,10 +207,10 @@ class _Client:
         code, token = plan.directory / "codes" / str(self.number), plan.directory / f"again-{self.number}.token"
         if not code.exists():
             return
-        pair = [plan.directory / f"client-{self.number}.{ending}" for ending in ("pem", "key")]
+        pair = tuple(plan.directory / f"client-{self.number}.{ending}" for ending in ("pem", "key"))
         token.unlink(missing_ok=True)
         try:
-            await asyncio.to_thread(enrol_client, self.crowd.address, code.read_text(), token, self.crowd.ca, *pair)
+            await asyncio.to_thread(enrol_client, self.crowd.address, code.read_text(), token, self.crowd.ca, pair)
         except UserError:  # the server is down
             self.crowd.told.counts["enrolment: again later"] += 1
             return

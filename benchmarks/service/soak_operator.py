@@ -16,7 +16,7 @@ from typing import Any
 
 from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
-from polytempo.serve.access.tokens import read_token
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.paths import DATABASE
 from polytempo.serve.process.backup import back_up, restore
 

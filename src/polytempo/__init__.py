@@ -1,9 +1,34 @@
 """Polytempo: asynchronous, personalised federated learning, simulated on a virtual clock and served to real clients."""
 
-from polytempo.api import simulate
-from polytempo.learn.privacy import Privacy
-from polytempo.report.run import Run
-from polytempo.serve.client.client import Client
-from polytempo.serve.client.ledger import Ledger
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Client", "Ledger", "Privacy", "Run", "simulate"]
+if TYPE_CHECKING:
+    from polytempo.api import simulate
+    from polytempo.core.encodings import Encodings
+    from polytempo.learn.privacy import Privacy
+    from polytempo.report.run import Run
+    from polytempo.serve.client.client import Client
+    from polytempo.serve.client.ledger import Ledger
+
+__all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "simulate"]
+
+_HOMES = {
+    "Client": "polytempo.serve.client.client",
+    "Encodings": "polytempo.core.encodings",
+    "Ledger": "polytempo.serve.client.ledger",
+    "Privacy": "polytempo.learn.privacy",
+    "Run": "polytempo.report.run",
+    "simulate": "polytempo.api",
+}
+"""Each name is imported when it is first used: a client must not wait for, or need, what only the simulator does."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import polytempo
+from support.absence import HEAVY, without
 
 ROOT = Path(polytempo.__file__).parent
 LEVEL = {
@@ -122,28 +123,46 @@ def test_the_command_line_and_a_service_start_without_what_only_reports_and_data
     assert {"sklearn", "matplotlib", "scipy.special", "scipy.stats", "scipy.ndimage"}.isdisjoint(modules)
 
 
-ABSENT = """
-import importlib.abc, sys
+LIGHT = [
+    "polytempo",
+    "polytempo.core.encodings",
+    "polytempo.core.schema",
+    "polytempo.learn.privacy",
+    "polytempo.serve.protocol.framing",
+    "polytempo.serve.protocol.bodies",
+    "polytempo.serve.protocol.answers",
+    "polytempo.serve.protocol.tasks",
+    "polytempo.serve.client.client",
+    "polytempo.serve.client.connection",
+    "polytempo.serve.client.enrolment",
+    "polytempo.serve.client.kept_task",
+    "polytempo.serve.client.ledger",
+    "polytempo.serve.client.tls",
+    "polytempo.serve.client.uploads",
+]
 
-class Absent(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {names!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
-for name in {names!r}:
-    sys.modules.pop(name, None)
-sys.meta_path.insert(0, Absent())
-"""
-
-
-def imported_without(absent: set[str], *modules: str) -> list[str]:
-    """The modules that are loaded after these imports, where some are not to be had."""
-    script = ABSENT.format(names=sorted(absent)) + f"import {', '.join(modules)}; print(*sys.modules)"
+def loaded_without(absent: set[str], modules: list[str]) -> set[str]:
+    """The packages that are loaded after these imports, where some are not to be had."""
+    script = f"{without(absent)}\nimport {', '.join(modules)}\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return {module.partition(".")[0] for module in done.stdout.split()}
+
+
+def test_what_a_light_client_needs_imports_numpy_and_grpc_only():
+    loaded = loaded_without(HEAVY, LIGHT)
+    assert {"numpy", "grpc", "google"} <= loaded
+    assert HEAVY.isdisjoint(loaded)
 
 
 def test_everything_that_starts_can_be_imported_where_there_is_no_fcntl():
-    starts = ("polytempo.cli.main", "polytempo.serve.client.client", "polytempo.serve.process.running")
-    assert "fcntl" not in imported_without({"fcntl"}, "polytempo", "polytempo.api", *starts)
+    starts = ["polytempo.cli.main", "polytempo.serve.client.client", "polytempo.serve.process.running"]
+    assert "fcntl" not in loaded_without({"fcntl"}, ["polytempo", "polytempo.api", *starts])
+
+
+def test_the_names_of_the_package_are_where_it_says():
+    assert all(getattr(polytempo, name).__name__ == name for name in polytempo.__all__)
+    assert set(polytempo.__all__) <= set(dir(polytempo))
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = polytempo.nothing

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from polytempo.core.encodings import parse_encodings
+from polytempo.core.encodings import Encodings, parse_encodings
 from polytempo.core.errors import UserError
 from polytempo.core.state import digest, load, save
 from polytempo.serve.client.join import join
@@ -42,9 +42,8 @@ def test_a_served_client_ends_with_the_bits_of_its_simulated_twin(tmp_path: Path
     simulated = load_file(tmp_path / "run/models.safetensors")
     served = {"init": None, "steps": None, "model": LINEAR["model"], "data": LINEAR["data"]}
     with running(tmp_path, **{**method, **served}) as server:
-        wishes = {"upload": upload, "download": download}
-        settings = make_join_settings(**common, clients=1)
-        join(f"127.0.0.1:{server.port}", server.token(0), insecure=True, settings=settings, updates=8, **wishes)
+        encodings, settings = Encodings(upload, download), make_join_settings(**common, clients=1)
+        join(lambda: server.client(0, encodings=encodings), settings, updates=8)
         service = server.host.service
         models = service.schema.views(service.strategy.model_for(0))
     assert service.updates == 8

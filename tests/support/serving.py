@@ -17,9 +17,10 @@ import torch
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send, SetTimer
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.tls import ServerCertificate
-from polytempo.serve.access.tokens import make_tokens, read_token
+from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings
@@ -173,8 +174,8 @@ class Running:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def client(self, number: int, keep: Path | None = None) -> Client:
-        return self.client_with(self.token(number), keep=keep)
+    def client(self, number: int, keep: Path | None = None, **given: Any) -> Client:
+        return self.client_with(self.token(number), keep=keep, **given)
 
     def client_with(self, token: str, **given: Any) -> Client:
         if self._security == "plaintext":

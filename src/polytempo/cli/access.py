@@ -18,6 +18,7 @@ from polytempo.serve.access.roster import Pass, Roster, client_name, utc_now
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client, revoke_operator
 from polytempo.serve.addresses import checked_address
 from polytempo.serve.client.enrolment import enrol_client
+from polytempo.serve.client.tls import pair_of
 from polytempo.serve.paths import ACCESS
 
 Directory = Annotated[Path, typer.Argument(help="the service's directory")]
@@ -124,7 +125,7 @@ def enrol(
     insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
 ) -> None:
     """Turn a one-time code into this client's token."""
-    done = enrol_client(checked_address(address), code, out, ca, cert, key, insecure=insecure)
+    done = enrol_client(checked_address(address), code, out, ca, pair_of(cert, key), insecure=insecure)
     until = "" if done.expires is None else f", valid until {done.expires:%Y-%m-%d %H:%M} UTC"
     print(f"this is client {done.client}; wrote {out}{until}")
     print(f"Next: `polytempo join {address} --token {out}`, with the same --ca (and --cert, --key) and your data.")

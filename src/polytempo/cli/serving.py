@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from polytempo.cli.options import Set, parse_assignments, with_options
+from polytempo.core.encodings import Encodings
 from polytempo.core.errors import UserError
 from polytempo.serve.addresses import checked_address
+from polytempo.serve.client.client import Client
 from polytempo.serve.client.join import join as join_service
 from polytempo.serve.client.own_data import JoinSettings, make_join_settings
+from polytempo.serve.client.tls import pair_of
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.logs import log_to
 from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
@@ -82,21 +85,15 @@ def join(
     """Take part in a federation with data of one's own, until Ctrl-C or SIGTERM."""
     if ca is None and not insecure:
         raise UserError("Give --ca, the ca.pem of whoever runs the server; or --insecure for plaintext on loopback.")
+    certificate, encodings = pair_of(cert, key), Encodings(upload, download)
+
+    def connect() -> Client:
+        return Client(address, token, ca, certificate=certificate, insecure=insecure, keep=keep, encodings=encodings)
+
     log_to(level=log_level)
+    checked_address(address)
     with _stopped_by_signals():
-        join_service(
-            checked_address(address),
-            token,
-            ca,
-            certificate=cert,
-            key=key,
-            insecure=insecure,
-            settings=make_join_settings(**settings),
-            updates=updates,
-            keep=keep,
-            upload=upload,
-            download=download,
-        )
+        join_service(connect, make_join_settings(**settings), updates)
 
 
 @contextmanager

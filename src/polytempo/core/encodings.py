@@ -95,6 +95,17 @@ def parse_encodings(upload: str, download: str) -> tuple[Encoding | None, bool]:
     return parse_encoding(upload) if upload else None, bool(download)
 
 
+@dataclass(frozen=True)
+class Encodings:
+    """How updates (``upload``: fp16 or topk:SHARE) and models (``download``: fp16) are to travel; empty for float32."""
+
+    upload: str = ""
+    download: str = ""
+
+    def __post_init__(self) -> None:
+        parse_encodings(self.upload, self.download)
+
+
 class ErrorFeedback:
     """What one client has not sent yet. ``encode`` an update, and when it has been taken, say so."""
 

@@ -1,11 +1,26 @@
-"""What pydantic says about bad input, in the words of a UserError."""
+"""Settings from keyword arguments, and what pydantic says about bad ones in the words of a UserError."""
 
 import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validated(model: type[M], given: Mapping[str, Any], where: str) -> M:
+    """A model of these fields; a wrong name or value is an error in plain words."""
+    for name in given:
+        if name not in model.model_fields:
+            raise UserError(unknown("setting", name, model.model_fields))
+    try:
+        return model(**given)
+    except ValidationError as error:
+        raise refusal(error, where) from None
 
 
 def refusal(error: ValidationError, where: str, hint: str = "") -> UserError:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from polytempo.core.errors import UserError
+from polytempo.core.files import write_bytes
 from polytempo.core.state import load
 from polytempo.core.versions import versions
 from polytempo.sim.experiment import Experiment
@@ -101,9 +102,7 @@ def write_clusters(
 
 
 def write_json(path: Path, value: object) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(value, indent=1) + "\n")
-    temporary.replace(path)
+    write_bytes(path, (json.dumps(value, indent=1) + "\n").encode(), durable=False)
 
 
 def _plain(value: object) -> Any:

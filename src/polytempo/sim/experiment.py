@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import imported_file, unknown
-from polytempo.core.validation import refusal
+from polytempo.core.registry import imported_file
+from polytempo.core.validation import validated
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
 from polytempo.strategies.base.settings import StrategySettings
 from polytempo.world.data import data_file
@@ -123,13 +123,7 @@ class Experiment(StrategySettings):
 
 def make_experiment(**given: Any) -> Experiment:
     """An experiment from keyword arguments; a wrong name or value is an error in plain words."""
-    for name in given:
-        if name not in Experiment.model_fields:
-            raise UserError(unknown("setting", name, Experiment.model_fields))
-    try:
-        return Experiment(**given)
-    except ValidationError as error:
-        raise refusal(error, "Experiment") from None
+    return validated(Experiment, given, "Experiment")
 
 
 def read_experiment(path: Path, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Experiment:

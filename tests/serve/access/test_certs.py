@@ -9,12 +9,15 @@ from datetime import datetime, timedelta
 import grpc
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import certs, tls
 from polytempo.serve.access.certs import make_certs, make_client_certificate
-from polytempo.serve.access.tls import ServerCertificate, client_credentials
+from polytempo.serve.access.tls import ServerCertificate
+from polytempo.serve.client import tls as client_tls
+from polytempo.serve.client.tls import client_credentials, pair_of
 
 
 def server_credentials(directory):
@@ -179,6 +182,7 @@ def later(monkeypatch, **time):
 
     monkeypatch.setattr(certs, "datetime", Later)
     monkeypatch.setattr(tls, "datetime", Later)
+    monkeypatch.setattr(client_tls, "datetime", Later)
 
 
 def test_an_expired_server_certificate_is_an_error_until_certs_is_run_again(tmp_path, monkeypatch):
@@ -255,12 +259,39 @@ def test_half_a_pair_or_a_foreign_one_is_an_error_for_the_client(tmp_path):
     ca, certificate, key, foreign = (
         tmp_path / name for name in ("ca.pem", "client-0.pem", "client-0.key", "client-1.key")
     )
-    client_credentials(ca, certificate, key)
+    client_credentials(ca, (certificate, key))
     for half in ((certificate, None), (None, key)):
         with pytest.raises(UserError, match="needs both files"):
-            client_credentials(ca, *half)
+            pair_of(*half)
     with pytest.raises(UserError, match="do not belong together"):
-        client_credentials(ca, certificate, foreign)
+        client_credentials(ca, (certificate, foreign))
+    for garbled in (b"", b"garbage", key.read_bytes().replace(b"M", b"!"), foreign.read_bytes()[:-40]):
+        key.write_bytes(garbled)
+        with pytest.raises(UserError, match=r"client-0\.key holds no private key"):
+            client_credentials(ca, (certificate, key))
+    for garbled in (b"", b"garbage", certificate.read_bytes().replace(b"M", b"!"), certificate.read_bytes()[:-60]):
+        (tmp_path / "garbled.pem").write_bytes(garbled)
+        with pytest.raises(UserError, match=r"garbled\.pem holds no certificate"):
+            client_credentials(ca, (tmp_path / "garbled.pem", foreign))
+
+
+def test_a_client_whose_own_certificate_has_expired_is_told(tmp_path, monkeypatch):
+    make_certs(tmp_path, [])
+    make_client_certificate(tmp_path, 0, days=30)
+    later(monkeypatch, days=31)
+    with pytest.raises(UserError, match=r"client-0\.pem expired on .* new pair"):
+        client_credentials(tmp_path / "ca.pem", (tmp_path / "client-0.pem", tmp_path / "client-0.key"))
+
+
+def test_a_key_with_a_password_is_an_error_and_not_a_prompt(tmp_path):
+    make_certs(tmp_path, [])
+    make_client_certificate(tmp_path, 0)
+    key = tmp_path / "client-0.key"
+    opened = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    locked = serialization.BestAvailableEncryption(b"secret")
+    key.write_bytes(opened.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    with pytest.raises(UserError, match="without a password"):
+        client_credentials(tmp_path / "ca.pem", (tmp_path / "client-0.pem", key))
 
 
 def test_a_server_that_asks_for_certificates_needs_the_ca(tmp_path):

@@ -167,11 +167,20 @@ def test_closing_wakes_whoever_waits(tmp_path: Path) -> None:
         assert "closed" in str(failures[0])
 
 
-def test_no_task_within_the_time_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_no_task_within_the_time_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+
+    def wait_in_vain(_: Any, timeout: float | None = None) -> bool:
+        waits.append(timeout)
+        return False
+
     with running(tmp_path, participation="k:1") as server, server.client(0) as one, server.client(1) as other:
         one.task(30)
-        with pytest.raises(TimeoutError, match=r"no task has come within 0.05 s"):
-            other.task(timeout=0.05)
+        other.wait_for_welcome(30)
+        monkeypatch.setattr(other._changed, "wait_for", wait_in_vain)
+        with pytest.raises(TimeoutError, match=r"no task has come within 60 s"):
+            other.task(timeout=60)
+    assert waits == [60]
 
 
 # Orders that nobody asked for.

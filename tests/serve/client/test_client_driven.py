@@ -199,11 +199,11 @@ def test_a_client_that_is_interrupted_while_it_holds_a_task_leaves(
             signal.pthread_kill(main, signal.SIGINT)
 
     monkeypatch.setattr("polytempo.serve.client.join.wait", wait_long)
-    address, settings = f"127.0.0.1:{server.port}", make_join_settings(**LINEAR, ask="every:9")
+    settings = make_join_settings(**LINEAR, ask="every:9")
     with ThreadPoolExecutor(1) as pool:
         pool.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):
-            join(address, server.token(0), insecure=True, settings=settings)
+            join(lambda: server.client(0), settings)
     assert not server.host.service.is_member(0)
 
 
@@ -329,7 +329,7 @@ def test_drift_and_proxies_without_clusters_are_an_error(given: dict[str, Any], 
 
 def test_a_policy_that_is_not_understood_is_an_error_before_anything_is_sent() -> None:
     with pytest.raises(UserError, match="Expected every:60"):
-        join("127.0.0.1:1", "secret", insecure=True, settings=make_join_settings(**LINEAR, ask="every:soon"))
+        join(lambda: pytest.fail("a session was opened"), make_join_settings(**LINEAR, ask="every:soon"))
 
 
 # Exchanges.
@@ -370,8 +370,7 @@ def test_a_client_that_keeps_its_task_logs_the_exchange_of_its_last_update_too(
     server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool, versions: list[int]
 ) -> None:
     lines, keep = logged(monkeypatch), tmp_path / "task" if keeps else None
-    address, settings = f"127.0.0.1:{server.port}", make_join_settings(**LINEAR)
-    join(address, server.token(0), insecure=True, settings=settings, updates=3, keep=keep)
+    join(lambda: server.client(0, keep=keep), make_join_settings(**LINEAR), updates=3)
     assert [line["version"] for line in lines if line["event"] == "exchange"] == versions
 
 

@@ -15,7 +15,6 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Objective, Orders, Report, Send, Train
 from polytempo.core.schema import Schema
 from polytempo.learn.learner import Assignment
-from polytempo.serve.access.tokens import read_token
 from polytempo.serve.client.join import Trained, carry_out, check_schema, join, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.sim.experiment import make_experiment
@@ -73,14 +72,7 @@ def fresh(w: Tensor) -> Tensor:
 def join_here(server: Running, client: int, updates: int = 1, **settings: Any) -> list[Trained]:
     """Join in this thread; what was trained."""
     trained: list[Trained] = []
-    join(
-        f"127.0.0.1:{server.port}",
-        read_token(server.directory / f"client-{client}.token"),
-        insecure=True,
-        settings=make_join_settings(**{**LINEAR, **settings}),
-        updates=updates,
-        progress=trained.append,
-    )
+    join(lambda: server.client(client), make_join_settings(**{**LINEAR, **settings}), updates, trained.append)
     return trained
 
 

@@ -13,7 +13,7 @@ from polytempo.serve.client.client import Client
 from polytempo.serve.client.join import Trained, join
 from polytempo.serve.client.kept_task import read_kept
 from polytempo.serve.client.own_data import make_join_settings
-from support.serving import ManualClock, nudge, running, settled
+from support.serving import ManualClock, Running, nudge, running, settled
 
 
 def warnings(monkeypatch: pytest.MonkeyPatch, module: Any) -> list[str]:
@@ -198,25 +198,17 @@ def test_a_client_that_cannot_write_its_task_works_all_the_same(
 def test_join_with_a_kept_task_closes_and_goes_on_later(tmp_path: Path) -> None:
     file, trained = tmp_path / "task", []
 
-    def take_part(port: int, token: str) -> None:
-        join(
-            f"127.0.0.1:{port}",
-            token,
-            insecure=True,
-            settings=make_join_settings(engine="eager"),
-            updates=1,
-            keep=file,
-            progress=trained.append,
-        )
+    def take_part(server: Running) -> None:
+        join(lambda: server.client(0, keep=file), make_join_settings(engine="eager"), 1, trained.append)
 
     with running(tmp_path, init=None) as server:
-        take_part(server.port, server.token(0))
+        take_part(server)
         assert server.host.service.is_member(0)
         kept = read_kept(file)
         assert kept is not None
         assert kept.task.number == server.host.service.open_task(0)
         with server.client(1) as other:
             push_some(other, 2)
-        take_part(server.port, server.token(0))
+        take_part(server)
         assert server.host.service.members[0].staleness == 2
     assert [it.version for it in trained if isinstance(it, Trained)] == [0, 1]

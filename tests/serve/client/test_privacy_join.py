@@ -15,7 +15,6 @@ import torch
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Train
 from polytempo.learn.privacy import Privacy, epsilon
-from polytempo.serve.access.tokens import read_token
 from polytempo.serve.client.join import Trained, join
 from polytempo.serve.client.ledger import Ledger
 from polytempo.serve.client.own_data import make_join_settings
@@ -76,15 +75,8 @@ def join_here(server: Running, updates: int | None = 1, keep: Path | None = None
     """Join with privacy as client 0, in this thread; what was trained."""
     trained: list[Trained] = []
     progress = given.pop("progress", trained.append)
-    join(
-        f"127.0.0.1:{server.port}",
-        read_token(server.directory / "client-0.token"),
-        insecure=True,
-        settings=make_join_settings(**{**LINEAR, **PRIVATE, **given}),
-        updates=updates,
-        keep=keep,
-        progress=progress,
-    )
+    settings = make_join_settings(**{**LINEAR, **PRIVATE, **given})
+    join(lambda: server.client(0, keep=keep), settings, updates, progress)
     return trained
 
 
@@ -178,7 +170,7 @@ def test_a_method_that_asks_about_the_data_is_refused(serve: Any, ledger: Path, 
 def test_a_client_whose_data_decide_when_it_asks_is_refused(ask: str) -> None:
     settings = make_join_settings(**LINEAR, **PRIVATE, ask=ask)
     with pytest.raises(UserError, match="looks at its data"):
-        join("127.0.0.1:1", "secret", insecure=True, settings=settings)
+        join(lambda: pytest.fail("a session was opened"), settings)
 
 
 @pytest.mark.parametrize("ask", ["every:0.01", "think:0.01"])

@@ -18,9 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access.certs import make_certs
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.roster import Operator
 from polytempo.serve.access.tls import ServerCertificate
-from polytempo.serve.access.tokens import make_operator, make_tokens, read_token
+from polytempo.serve.access.tokens import make_operator, make_tokens
 from polytempo.serve.addresses import peer_of
 from polytempo.serve.client.client import Client
 from polytempo.serve.logs import log_to

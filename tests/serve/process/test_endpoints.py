@@ -45,8 +45,8 @@ def certified(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pair(directory: Path, client: int) -> dict[str, Path]:
-    return {"certificate": directory / f"client-{client}.pem", "key": directory / f"client-{client}.key"}
+def pair(directory: Path, client: int) -> dict[str, tuple[Path, Path]]:
+    return {"certificate": (directory / f"client-{client}.pem", directory / f"client-{client}.key")}
 
 
 def shown_at(address: str) -> int:
@@ -103,7 +103,7 @@ def test_a_certificate_is_that_of_a_client_only_by_its_one_whole_name(certified:
     (certified / "odd.key").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
     )
-    odd = {"certificate": certified / "odd.pem", "key": certified / "odd.key"}
+    odd = {"certificate": (certified / "odd.pem", certified / "odd.key")}
     with (
         whole(certified, Endpoints("127.0.0.1:0", mutual=True)) as service,
         service.client(1, **odd) as client,

@@ -10,7 +10,7 @@ from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
 from polytempo.core.splits import Regrouping
-from polytempo.serve.client.client import Place
+from polytempo.serve.client.client import Membership
 from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.protocol import wire_pb2 as pb
@@ -46,8 +46,8 @@ class Movable(Clustered):
         return self.moves
 
 
-def place(served: Hosted, client: int) -> tuple[int, int, int]:
-    said = served.ask(client, pb.Head(branch=pb.Branch())).place
+def membership(served: Hosted, client: int) -> tuple[int, int, int]:
+    said = served.ask(client, pb.Head(branch=pb.Branch())).membership
     return said.branch, said.version, said.members
 
 
@@ -60,11 +60,11 @@ def begun(served: Hosted, clients: int = 3) -> None:
 def test_the_answer_follows_a_reassignment(tmp_path: Path) -> None:
     with hosted(tmp_path, "test_branch:Movable") as served:
         begun(served)
-        assert [place(served, client) for client in range(3)] == [(0, 0, 3)] * 3
+        assert [membership(served, client) for client in range(3)] == [(0, 0, 3)] * 3
         for _ in range(2):
             served.push(1, answers={"to": 1})
         served.push(2)
-        assert [place(served, client) for client in range(3)] == [(0, 1, 2), (1, 2, 1), (0, 1, 2)]
+        assert [membership(served, client) for client in range(3)] == [(0, 1, 2), (1, 2, 1), (0, 1, 2)]
 
 
 def test_the_version_is_that_of_the_model_that_a_pull_brings(tmp_path: Path) -> None:
@@ -73,23 +73,23 @@ def test_the_version_is_that_of_the_model_that_a_pull_brings(tmp_path: Path) -> 
         for client, to in ((0, 1), (0, 1), (1, 0), (2, 1)):
             served.push(client, answers={"to": to})
         for client in range(3):
-            assert place(served, client)[1] == served.pull(client).model.version
+            assert membership(served, client)[1] == served.pull(client).model.version
 
 
 def test_only_clients_that_are_there_are_counted(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         begun(served)
         served.leave(2)
-        assert place(served, 0) == (0, 0, 2)
+        assert membership(served, 0) == (0, 0, 2)
         served.disconnect(1)  # within the patience it is still there
-        assert place(served, 0) == (0, 0, 2)
+        assert membership(served, 0) == (0, 0, 2)
 
 
 def test_one_model_for_all_is_branch_0(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         begun(served, 2)
         served.push(0)
-        assert [place(served, client) for client in range(2)] == [(0, 1, 2)] * 2
+        assert [membership(served, client) for client in range(2)] == [(0, 1, 2)] * 2
 
 
 @pytest.mark.parametrize(("name", "versions"), [("standalone", (0, 1)), ("pace", (-1, -1))])
@@ -99,7 +99,7 @@ def test_with_a_model_of_its_own_a_client_is_alone_on_its_branch(
     with hosted(tmp_path, name) as served:
         begun(served, 2)
         served.push(1)
-        assert [place(served, client) for client in range(2)] == [(0, versions[0], 1), (1, versions[1], 1)]
+        assert [membership(served, client) for client in range(2)] == [(0, versions[0], 1), (1, versions[1], 1)]
 
 
 @pytest.mark.parametrize("name", ["test_branch:Movable", "standalone", "casa", "pace"])
@@ -108,7 +108,7 @@ def test_the_question_is_not_an_event(name: str, tmp_path: Path) -> None:
         begun(served)
         before, events = served.digest(), served.events()
         for client in range(3):
-            place(served, client)
+            membership(served, client)
         assert served.digest() == before
         assert served.events() == events
 
@@ -128,7 +128,7 @@ def test_a_question_behind_a_push_of_the_same_group_sees_what_the_push_did(tmp_p
         push = served.request(0, *served.pushed(0, answers={"to": 1}))
         served.host.handle([push, served.request(0, pb.Head(branch=pb.Branch()))])
         head, _ = served.sessions[0].sent[-1]
-        assert (head.place.branch, head.place.members) == (1, 1)
+        assert (head.membership.branch, head.membership.members) == (1, 1)
 
 
 def test_a_client_asks_over_the_network_in_the_middle_of_a_task(tmp_path: Path) -> None:
@@ -139,10 +139,10 @@ def test_a_client_asks_over_the_network_in_the_middle_of_a_task(tmp_path: Path) 
     ):
         settled(other)
         task = client.task(30)
-        assert client.branch(30) == other.branch(30) == Place(branch=0, version=0, members=2)
+        assert client.branch(30) == other.branch(30) == Membership(branch=0, version=0, members=2)
         client.push(task, nudge(task), samples=5, answers={"to": 1}, timeout=30)
-        assert client.branch(30) == Place(branch=1, version=1, members=1)
-        assert other.branch(30) == Place(branch=0, version=0, members=1)
+        assert client.branch(30) == Membership(branch=1, version=1, members=1)
+        assert other.branch(30) == Membership(branch=0, version=0, members=1)
         assert not client.task(30).withdrawn
 
 

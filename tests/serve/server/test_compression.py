@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from polytempo.core.encodings import ErrorFeedback, parse_encoding
+from polytempo.core.encodings import Encodings, ErrorFeedback, parse_encoding
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Orders
 from polytempo.core.schema import Schema
@@ -36,8 +36,8 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def client_of(server: Running, number: int = 0, **given: Any) -> Iterator[Client]:
-    with Client(f"127.0.0.1:{server.port}", server.token(number), insecure=True, **given) as client:
+def client_of(server: Running, number: int = 0, upload: str = "", download: str = "", **given: Any) -> Iterator[Client]:
+    with server.client(number, encodings=Encodings(upload, download), **given) as client:
         client.wait_for_welcome(30)
         yield client
 
@@ -93,9 +93,9 @@ def test_where_the_server_does_not_agree_updates_are_whole(
 
 def test_rounded_models_are_only_for_clients_that_push_differences(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="beside an encoding of updates"):
-        Client("127.0.0.1:1", "secret", insecure=True, download="fp16")
+        Encodings(download="fp16")
     with pytest.raises(UserError, match="Expected fp16, or topk"):
-        Client("127.0.0.1:1", "secret", insecure=True, upload="zip")
+        Encodings("zip")
 
 
 # What arrives.

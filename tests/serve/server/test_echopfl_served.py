@@ -14,7 +14,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import Send
 from polytempo.core.state import digest
 from polytempo.learn.learner import Assignment
-from polytempo.serve.client.client import Place
+from polytempo.serve.client.client import Membership
 from polytempo.serve.client.join import Trained, carry_out, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.serve.journal.replay import replay, what_if
@@ -123,7 +123,7 @@ def test_a_client_that_was_offered_several_models_is_left_alone_by_broadcasts(tm
         assert task.refreshes() == []
         chooser.push(task, nudge(task), samples=5, chosen=1, answers=said, ready=False, timeout=30)
         assert server.host.service.members[0].version == 1
-        assert [chooser.branch(30), other.branch(30)] == [Place(1, 2, 1), Place(0, 2, 1)]
+        assert [chooser.branch(30), other.branch(30)] == [Membership(1, 2, 1), Membership(0, 2, 1)]
 
 
 def test_pull_brings_the_model_of_the_branch_that_branch_names(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ def test_pull_brings_the_model_of_the_branch_that_branch_names(tmp_path: Path) -
         for client, by in ((a, 0.0), (b, 5.0)):
             task = client.task(30)
             client.push(task, nudge(task, by), samples=5, answers=fit(), ready=False, timeout=30)
-        assert [a.branch(30), b.branch(30)] == [Place(0, 1, 1), Place(1, 1, 1)]
+        assert [a.branch(30), b.branch(30)] == [Membership(0, 1, 1), Membership(1, 1, 1)]
         task = a.task(30)
         a.push(task, nudge(task, 4.0), samples=5, answers=fit(), ready=False, timeout=30)  # nearer to b's
-        assert a.branch(30) == b.branch(30) == Place(1, 2, 2)
+        assert a.branch(30) == b.branch(30) == Membership(1, 2, 2)
         for client in (a, b):
             model = client.pull(30)
             assert model.version == 2

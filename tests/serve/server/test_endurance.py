@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.tokens import read_token
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.logs import log_to

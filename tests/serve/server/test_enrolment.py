@@ -16,10 +16,11 @@ import pytest
 from polytempo.core.errors import UserError
 from polytempo.serve.access import enrolment as codes
 from polytempo.serve.access import live, tokens
+from polytempo.serve.access.credentials import hash_of, read_token
 from polytempo.serve.access.enrolment import enrol, make_code
 from polytempo.serve.access.live import Access
-from polytempo.serve.access.roster import Roster, hash_of
-from polytempo.serve.access.tokens import make_operator, make_tokens, read_token, revoke_client
+from polytempo.serve.access.roster import Roster
+from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client
 from polytempo.serve.client import enrolment as enrolment_module
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import ACCESS

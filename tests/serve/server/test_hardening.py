@@ -14,9 +14,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import LONGEST_REASON
-from polytempo.serve.access.tokens import make_tokens, read_token, revoke_client
+from polytempo.serve.access.tokens import make_tokens, revoke_client
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.protocol.bodies import read_body
 from polytempo.serve.protocol.framing import ENROL, FRAME_BYTES, SESSION, WireError

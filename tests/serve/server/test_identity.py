@@ -15,13 +15,14 @@ from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access import roster as rosters
-from polytempo.serve.access import tls
 from polytempo.serve.access.certs import make_certs, make_client_certificate
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.enrolment import make_code
-from polytempo.serve.access.tokens import make_operator, make_tokens, read_token, revoke_client
+from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
 from polytempo.serve.client.enrolment import enrol_client
+from polytempo.serve.client.tls import client_credentials
 from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Pull
 from support.serving import Running, nudge, running, until
@@ -166,8 +167,8 @@ def certified(tmp_path: Path) -> Path:
     return directory
 
 
-def pair(directory: Path, client: int) -> dict[str, Path]:
-    return {"certificate": directory / f"client-{client}.pem", "key": directory / f"client-{client}.key"}
+def pair(directory: Path, client: int) -> dict[str, tuple[Path, Path]]:
+    return {"certificate": (directory / f"client-{client}.pem", directory / f"client-{client}.key")}
 
 
 @pytest.fixture
@@ -217,8 +218,8 @@ def test_without_a_certificate_or_with_one_of_another_ca_nobody_gets_to_the_toke
     ours, theirs = mutual.directory, tmp_path / "theirs"
     make_certs(theirs, [])
     make_client_certificate(theirs, 0)
-    assert turned_away_at_the_handshake(mutual, tls.client_credentials(ours / "ca.pem"))
-    assert turned_away_at_the_handshake(mutual, tls.client_credentials(ours / "ca.pem", *pair(theirs, 0).values()))
+    assert turned_away_at_the_handshake(mutual, client_credentials(ours / "ca.pem"))
+    assert turned_away_at_the_handshake(mutual, client_credentials(ours / "ca.pem", *pair(theirs, 0).values()))
 
 
 def test_a_code_is_for_the_client_whose_certificate_is_shown(mutual: Running, tmp_path: Path) -> None:
@@ -233,7 +234,7 @@ def test_a_code_is_for_the_client_whose_certificate_is_shown(mutual: Running, tm
 
 def test_the_servers_own_certificate_is_no_clients(mutual: Running) -> None:
     ours = mutual.directory
-    shown = tls.client_credentials(ours / "ca.pem", ours / "server.pem", ours / "server.key")
+    shown = client_credentials(ours / "ca.pem", (ours / "server.pem", ours / "server.key"))
     assert turned_away_at_the_handshake(mutual, shown)
 
 

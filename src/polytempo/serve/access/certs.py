@@ -14,8 +14,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
+from polytempo.serve.access.credentials import read_pem
 from polytempo.serve.access.roster import client_name
-from polytempo.serve.access.tls import certificates, check_not_expired, private_key, read_pem
+from polytempo.serve.access.tls import certificates, check_not_expired, private_key
 
 CA_DAYS = 3650
 ALWAYS_NAMED = ("localhost", "127.0.0.1", "::1")

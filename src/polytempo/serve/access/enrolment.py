@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.roster import Code, Pass, changing, client_name, hash_of, utc_now
+from polytempo.serve.access.credentials import hash_of
+from polytempo.serve.access.roster import Code, Pass, changing, client_name, utc_now
 from polytempo.serve.access.tokens import end_after
 
 CODE_HOURS = 24.0

@@ -1,7 +1,6 @@
 """``access.json``: who may talk to the server. Each client and each operator has one secret token; the server keeps
 only the tokens' hashes, with one-time codes for enrolment and the clients in quarantine."""
 
-import hashlib
 import json
 import os
 import time
@@ -26,6 +25,7 @@ from polytempo.core.errors import PassingError, UserError
 from polytempo.core.files import hand_over, write_bytes
 from polytempo.core.locks import LockedError, take
 from polytempo.core.validation import refusal
+from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.paths import ACCESS
 
 LONGEST_REASON = 500
@@ -160,12 +160,6 @@ def in_quarantine(quarantine: Quarantine) -> str:
         f"this client is in quarantine since {quarantine.since:%Y-%m-%d %H:%M} UTC ({quarantine.reason}): ask whoever "
         "runs the server"
     )
-
-
-def hash_of(token: str) -> str:
-    # A token is 256 random bits, which nobody can guess from a hash however fast; salts and slow hashes are for
-    # passwords. A token from the network may hold anything a str can, hence surrogatepass.
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def client_name(client: int) -> str:

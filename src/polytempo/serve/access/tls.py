@@ -1,5 +1,5 @@
-"""TLS from files: what a server shows and asks for, what a client checks and shows. The files are checked here because
-gRPC itself says nothing about a garbled, expired or mismatched pair and just fails every handshake."""
+"""TLS from files: what a server shows and asks for. The files are checked here because gRPC itself says nothing about a
+garbled, expired or mismatched pair and just fails every handshake."""
 
 import logging
 import ssl
@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import NameOID
 
 from polytempo.core.errors import UserError
+from polytempo.serve.access.credentials import read_pem
 from polytempo.serve.logs import log
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -94,21 +95,6 @@ class ServerCertificate:
         return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
 
-def client_credentials(ca: Path, certificate: Path | None = None, key: Path | None = None) -> grpc.ChannelCredentials:
-    """What a client checks the server with, servers whose certificate this CA has signed and no others, and what it
-    shows itself where the server asks for it."""
-    pem = read_pem(ca)
-    for trusted in certificates(ca, pem):
-        check_not_expired(ca, trusted, "Ask whoever runs the server for its new ca.pem.")
-    if certificate is None and key is None:
-        return grpc.ssl_channel_credentials(root_certificates=pem)
-    if certificate is None or key is None:
-        raise UserError("A client's certificate needs both files: --cert client-N.pem and --key client-N.key.")
-    advice = "Ask whoever runs the server for a new pair (`polytempo certs DIR --client N`)."
-    key_pem, certificate_pem = checked_pair(certificate, read_pem(certificate), key, read_pem(key), advice)
-    return grpc.ssl_channel_credentials(pem, key_pem, certificate_pem)
-
-
 def checked_pair(certificate: Path, pem: bytes, key: Path, key_pem: bytes, advice: str) -> tuple[bytes, bytes]:
     """Key and certificate, which belong together and have not expired."""
     shown = certificates(certificate, pem)[0]
@@ -116,15 +102,6 @@ def checked_pair(certificate: Path, pem: bytes, key: Path, key_pem: bytes, advic
         raise UserError(f"{key.name} and {certificate.name} in {key.parent} do not belong together. {advice}")
     check_not_expired(certificate, shown, advice)
     return key_pem, pem
-
-
-def read_pem(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"There is no {path}. `polytempo certs` makes certificates and keys.") from None
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
 
 
 def certificates(path: Path, pem: bytes) -> list[x509.Certificate]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
-from polytempo.serve.access.roster import OperatorPass, Pass, Role, changing, client_name, hash_of, utc_now
+from polytempo.serve.access.credentials import hash_of
+from polytempo.serve.access.roster import OperatorPass, Pass, Role, changing, client_name, utc_now
 from polytempo.serve.paths import ACCESS
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
@@ -59,22 +60,6 @@ def revoke_operator(directory: Path, name: str) -> None:
         if known["operators"].pop(name, None) is None:
             raise UserError(f"There is no operator {name!r} in {directory / ACCESS}: there is nothing to revoke.")
     _operator_token_file(directory, name).unlink(missing_ok=True)
-
-
-def read_token(path: Path) -> str:
-    """A client's or an operator's own token, from the file it was given."""
-    try:
-        words = path.read_text("ascii").split()
-    except OSError as error:
-        raise UserError(
-            f"Cannot read the token from {path}: {error.strerror}. "
-            "Ask whoever runs the server for this client's client-N.token, or enrol with a code."
-        ) from None
-    except UnicodeDecodeError:
-        words = []
-    if len(words) != 1:
-        raise UserError(f"{path} holds no token: expected one word, as in a client-N.token of `polytempo tokens`.")
-    return words[0]
 
 
 def client_token_file(directory: Path, client: int) -> Path:

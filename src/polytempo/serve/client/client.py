@@ -2,39 +2,42 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from polytempo.core.encodings import parse_encodings
+import numpy as np
+
+from polytempo.core.encodings import Encodings
 from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
-from polytempo.core.state import pack
-from polytempo.serve.access.tls import client_credentials
-from polytempo.serve.access.tokens import read_token
+from polytempo.serve.access.credentials import read_token
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import Connection, RefusedError
-from polytempo.serve.client.kept_task import KeptTask, check_place, forget, read_kept, write_kept
-from polytempo.serve.client.uploads import Uploads
+from polytempo.serve.client.kept_task import KeptTask, check_folder, forget, read_kept, write_kept
+from polytempo.serve.client.tls import Pair, client_credentials
+from polytempo.serve.client.uploads import Upload, Uploads
 from polytempo.serve.logs import log
 from polytempo.serve.protocol import wire_pb2 as pb
+from polytempo.serve.protocol.answers import pack_answers
 from polytempo.serve.protocol.bodies import entry_of, make_body
-from polytempo.serve.protocol.framing import WireError
-from polytempo.serve.protocol.tasks import Model, Place, Task, Tensors, model_of, task_of
+from polytempo.serve.protocol.framing import Buffer, WireError
+from polytempo.serve.protocol.tasks import Membership, Model, Task, Tensors, model_of, task_of
 
-__all__ = ["Client", "Model", "Place", "Task", "Tensors"]
+__all__ = ["Client", "Membership", "Model", "Task", "Tensors"]
 
 REFUSALS_IN_A_ROW = 5
+FLOAT32 = Encodings()
 
 
 class Client:
-    """A session with a server. ``token`` is the file with the client's secret, or the secret itself; ``ca`` the
-    certificate of the authority that signed the server's, ``certificate`` and ``key`` this client's own, where the
-    server asks for one. Plaintext only with ``insecure`` and only on loopback. With ``keep`` the open task is kept in
-    this file, and a client that begins anew goes on with it. ``upload`` (fp16 or topk:SHARE) and ``download`` (fp16)
-    say how updates and models travel in fewer bytes, if the server allows it."""
+    """A session with a server. ``token`` is the file with the client's secret, or the secret itself. ``ca`` is the
+    certificate of the authority that signed the server's; ``certificate`` is this client's own and its key, two files,
+    where the server asks for one. Plaintext only with ``insecure`` and only on loopback. With ``keep`` the open task is
+    kept in this file, and a client that begins anew goes on with it. ``encodings`` let updates and models travel in
+    fewer bytes, if the server allows it."""
 
     def __init__(
         self,
@@ -42,14 +45,11 @@ class Client:
         token: str | Path,
         ca: str | Path | None = None,
         *,
-        certificate: str | Path | None = None,
-        key: str | Path | None = None,
+        certificate: Pair | None = None,
         insecure: bool = False,
         keep: str | Path | None = None,
-        upload: str = "",
-        download: str = "",
+        encodings: Encodings = FLOAT32,
     ) -> None:
-        parse_encodings(upload, download)
         if insecure:
             check_loopback(address)
         elif ca is None:
@@ -58,20 +58,20 @@ class Client:
         """Which client this is, as the token says."""
         self.schema: Schema | None = None
         self.seed = 0
-        self._uploads, self._download = Uploads(upload), download
+        self._uploads, self._download = Uploads(encodings.upload), encodings.download
         self._task: Task | None = None
         self._keep = None if keep is None else Path(keep)
         self._kept: KeptTask | None = None
         """Of an earlier session: the server has not said yet whether it still waits for it."""
         if self._keep is not None:
-            check_place(self._keep)
+            check_folder(self._keep)
             self._kept = read_kept(self._keep)
         self._welcome = pb.Welcome()
         self._sessions = 0
         self._changed = threading.Condition()
         credentials = None
         if not insecure:
-            credentials = partial(client_credentials, Path(str(ca)), _path(certificate), _path(key))
+            credentials = partial(client_credentials, Path(str(ca)), certificate)
             credentials()  # files that cannot be read are an error now
         self._connection = Connection(
             address,
@@ -99,10 +99,16 @@ class Client:
         head, body = self._connection.ask(pb.Head(pull=pb.Pull()), timeout=timeout)
         return model_of(head.model, body, self._known_schema)
 
-    def branch(self, timeout: float | None = None) -> Place:
+    @property
+    def keeps_task(self) -> bool:
+        """Is the open task kept in a file?"""
+        return self._keep is not None
+
+    def branch(self, timeout: float | None = None) -> Membership:
         """Which branch this client belongs to now. Nothing is trained, and no model is sent."""
         head, _ = self._connection.ask(pb.Head(branch=pb.Branch()), timeout=timeout)
-        return Place(head.place.branch, head.place.version, head.place.members)
+        found = head.membership
+        return Membership(found.branch, found.version, found.members)
 
     def task(self, timeout: float | None = None) -> Task:
         """The next task; waits until it is this client's turn."""
@@ -149,14 +155,9 @@ class Client:
         """Hand in the result of a task; when this returns it is safe with the server. Tensors that the task does not
         train may be left out. ``steps``: those done, if not all. With ``ready`` the next task is asked for.
         ``accuracy`` and ``loss`` of the model that was received, on data of one's own, are shown to the operator."""
-        text, extra = pack(dict(answers or {}))
+        text, extra = pack_answers(answers or {})
         upload = self._uploads.make(task, tensors, chosen, self._known_schema)
-        arrays = upload.arrays | {f"answer/{i}": tensor.numpy() for i, tensor in enumerate(extra)}
-        try:
-            entries = tuple(entry_of(name, array) for name, array in arrays.items())
-        except WireError as error:
-            raise UserError(f"The update cannot be sent: {error}.") from None
-        said = pb.Push(
+        push = pb.Push(
             task=task.number,
             base=upload.base,
             samples=samples,
@@ -169,7 +170,7 @@ class Client:
             loss=loss,
         )
         try:
-            self._connection.ask(pb.Head(push=said), make_body(entries, list(arrays.values())), timeout)
+            self._connection.ask(pb.Head(push=push), _body(upload, extra), timeout)
         except RefusedError:
             self._uploads.refused()
             raise
@@ -280,22 +281,22 @@ class Client:
                 self._task.heeded = head.report.number
             self._changed.notify_all()
 
-    def _welcomed(self, said: pb.Welcome) -> None:
-        self.number, self.seed = said.client, said.seed
-        self.schema = Schema(tuple(said.names), tuple(tuple(s.sizes) for s in said.shapes), said.parameters)
-        self._uploads.agree(said.upload)
-        self._welcome = said
+    def _welcomed(self, welcome: pb.Welcome) -> None:
+        self.number, self.seed = welcome.client, welcome.seed
+        self.schema = Schema(tuple(welcome.names), tuple(tuple(s.sizes) for s in welcome.shapes), welcome.parameters)
+        self._uploads.agree(welcome.upload)
+        self._welcome = welcome
         self._sessions += 1
         if self._kept is not None:
-            self._take_up(self._kept, said)
-        elif self._task is not None and self._task.number != said.task:
+            self._take_up(self._kept, welcome)
+        elif self._task is not None and self._task.number != welcome.task:
             self._task.withdrawn = True
             self._drop_task()
 
-    def _take_up(self, kept: KeptTask, said: pb.Welcome) -> None:
+    def _take_up(self, kept: KeptTask, welcome: pb.Welcome) -> None:
         """Go on with the task of an earlier session, if that makes sense."""
         self._kept = None
-        void = kept.void(self._connection.address, said)
+        void = kept.void(self._connection.address, welcome)
         if void is None:
             self._task = task_of(kept.task, kept.body, self._known_schema)
             log("goes on", task=kept.task.number, version=kept.task.version)
@@ -314,5 +315,10 @@ class Client:
         return self.schema
 
 
-def _path(given: str | Path | None) -> Path | None:
-    return None if given is None else Path(given)
+def _body(upload: Upload, answers: Sequence[np.ndarray]) -> list[Buffer]:
+    arrays = upload.arrays | {f"answer/{i}": array for i, array in enumerate(answers)}
+    try:
+        entries = tuple(entry_of(name, array) for name, array in arrays.items())
+    except WireError as error:
+        raise UserError(f"The update cannot be sent: {error}.") from None
+    return make_body(entries, list(arrays.values()))

@@ -27,7 +27,7 @@ LONGEST_AT_FIRST, AT_FIRST = 1.0, 60.0
 TAKEN_OVER, TAKEN_OVER_WITHIN = 5, 600.0
 """A client whose sessions were so often taken over by another one within so many seconds gives up."""
 
-Answer = tuple[Head, bytearray]
+Reply = tuple[Head, bytearray]
 
 
 class RefusedError(UserError):
@@ -43,7 +43,7 @@ class RefusedError(UserError):
 class _Request:
     head: Head
     body: Sequence[Buffer]
-    answer: "Future[Answer]" = field(default_factory=Future)
+    reply: "Future[Reply]" = field(default_factory=Future)
 
 
 class Connection:
@@ -74,7 +74,6 @@ class Connection:
         """Was it ever, ..."""
         self._greeted = False
         """... and in the last session?"""
-        """Has there ever been a session?"""
         self._taken_over: deque[float] = deque(maxlen=TAKEN_OVER)
         self.failure: UserError | None = None
         self._thread = threading.Thread(target=self._run, name="polytempo-connection", daemon=True)
@@ -82,8 +81,8 @@ class Connection:
     def open(self) -> None:
         self._thread.start()
 
-    def ask(self, head: Head, body: Sequence[Buffer] = (), timeout: float | None = None) -> Answer:
-        """Send a request and wait for its answer, however often the connection breaks in between."""
+    def ask(self, head: Head, body: Sequence[Buffer] = (), timeout: float | None = None) -> Reply:
+        """Send a request and wait for its reply, however often the connection breaks in between."""
         request = _Request(head, body)
         with self._lock:
             self._check()
@@ -92,15 +91,15 @@ class Connection:
             if self._outbox is not None:
                 self._outbox.put(request)
         try:
-            answer, came = request.answer.result(timeout)
+            reply, content = request.reply.result(timeout)
         except TimeoutError:
             raise TimeoutError(f"{self.address} has not answered within {timeout} s") from None
         finally:
             with self._lock:
                 self._pending.pop(head.request, None)
-        if answer.HasField("refusal"):
-            raise RefusedError(answer.refusal.reason, answer.refusal.void)
-        return answer, came
+        if reply.HasField("refusal"):
+            raise RefusedError(reply.refusal.reason, reply.refusal.void)
+        return reply, content
 
     def close(self) -> None:
         self._closed.set()
@@ -126,7 +125,7 @@ class Connection:
             waiting = list(self._pending.values())
             self._pending.clear()
         for request in waiting:
-            request.answer.set_exception(reason)
+            request.reply.set_exception(reason)
 
     # The thread.
 
@@ -175,7 +174,7 @@ class Connection:
         return True
 
     def _session(self) -> Iterator[bool]:
-        """One connection, from hello to its end. Yields when a request has got its answer."""
+        """One connection, from hello to its end. Yields when a request has got its reply."""
         outbox: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._greeted = False
         hello = Head(request=next(self._numbers), hello=self._hello())
@@ -221,7 +220,7 @@ class Connection:
         with self._lock:
             request = self._pending.pop(head.answers, None)
         if request is not None:
-            request.answer.set_result((head, body))
+            request.reply.set_result((head, body))
 
     def _channel(self) -> grpc.Channel:
         if self._credentials is None:

@@ -12,11 +12,10 @@ import grpc
 
 from polytempo.core.errors import UserError
 from polytempo.core.files import write_bytes
-from polytempo.serve.access.roster import hash_of
-from polytempo.serve.access.tls import client_credentials
-from polytempo.serve.access.tokens import read_token
+from polytempo.serve.access.credentials import hash_of, read_token
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import hint_for, in_words
+from polytempo.serve.client.tls import Pair, client_credentials
 from polytempo.serve.protocol.framing import ENROL
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
 
@@ -38,8 +37,7 @@ def enrol_client(
     code: str,
     out: Path,
     ca: Path | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
+    certificate: Pair | None = None,
     *,
     insecure: bool = False,
 ) -> Enrolee:
@@ -55,35 +53,34 @@ def enrol_client(
     try:
         if not part.exists():
             write_bytes(part, f"{secrets.token_urlsafe(32)}\n".encode(), 0o600)
-        said = Enrolment(code=code.strip(), token_sha256=hash_of(read_token(part)))
-        credentials = None if insecure or ca is None else client_credentials(ca, certificate, key)
-        answer = _ask(address, credentials, said, certificate is not None)
+        request = Enrolment(code=code.strip(), token_sha256=hash_of(read_token(part)))
+        credentials = None if insecure or ca is None else client_credentials(ca, certificate)
+        reply = _ask(address, credentials, request, certificate is not None)
         part.replace(out)
     except OSError as error:
         raise UserError(f"Cannot write the token to {out}: {error.strerror}. Choose another --out.") from None
-    return Enrolee(answer.client, datetime.fromtimestamp(answer.expires, UTC) if answer.expires else None)
+    return Enrolee(reply.client, datetime.fromtimestamp(reply.expires, UTC) if reply.expires else None)
 
 
-def _ask(address: str, credentials: grpc.ChannelCredentials | None, said: Enrolment, certified: bool) -> Enrolled:
+def _ask(address: str, credentials: grpc.ChannelCredentials | None, request: Enrolment, certified: bool) -> Enrolled:
     channel = grpc.insecure_channel(address) if credentials is None else grpc.secure_channel(address, credentials)
     with channel:
         call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
         try:
-            answer = _answered(call, said)
+            return _reply(call, request)
         except grpc.RpcError as error:
             failed: Any = error
             reason = str(failed.details())
             hint = hint_for(reason, credentials is not None, certified)
             raise UserError(f"{address} does not enrol this client: {in_words(reason)}{hint}") from None
-    return answer
 
 
-def _answered(call: Callable[..., Enrolled], said: Enrolment) -> Enrolled:
-    """The server's answer; a server that is busy is asked again."""
+def _reply(call: Callable[..., Enrolled], request: Enrolment) -> Enrolled:
+    """The server's reply; a server that is busy is asked again."""
     until = time.monotonic() + SECONDS
     while True:
         try:
-            return call(said, timeout=SECONDS)
+            return call(request, timeout=SECONDS)
         except grpc.RpcError as error:
             busy: Any = error
             if busy.code() not in BUSY or time.monotonic() > until:

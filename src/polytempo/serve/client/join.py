@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,23 +60,14 @@ def _until_spent() -> Iterator[None]:
 
 @_until_spent()
 def join(
-    address: str,
-    token: str | Path,
-    ca: str | Path | None = None,
-    *,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    insecure: bool = False,
+    connect: Callable[[], Client],
     settings: JoinSettings | None = None,
     updates: int | None = None,
-    keep: Path | None = None,
-    upload: str = "",
-    download: str = "",
     progress: Callable[[Trained], None] = log_trained,
 ) -> None:
-    """Take part until so many updates were pushed (default: for ever), then leave; with ``keep``, the file for the
-    open task, just close: whoever joins with this file goes on with it. ``upload`` and ``download`` are encodings as
-    ``Client`` takes them. ``progress`` is told of every training before its result is pushed."""
+    """Take part until so many updates were pushed (default: for ever), then leave. A client that keeps its open task in
+    a file just closes its session: whoever joins with this file goes on with the task. ``connect`` opens the session,
+    after the data were read. ``progress`` is told of every training before its result is pushed."""
     settings = settings or make_join_settings()
     asking = None if settings.ask is None else parse_asking(settings.ask)
     ledger = open_ledger(settings, asking)
@@ -85,18 +75,8 @@ def join(
         strategy_class(settings.strategy)
     stamp = file_stamp(settings.data)
     dataset = load_dataset(settings.data, settings.data_dir)
-    client = Client(
-        address,
-        token,
-        ca,
-        certificate=certificate,
-        key=key,
-        insecure=insecure,
-        keep=keep,
-        upload=upload,
-        download=download,
-    )
-    with _one_thread(), client, _goodbye(client, keep is not None):
+    client = connect()
+    with _one_thread(), client, _goodbye(client):
         number, schema, seed = client.wait_for_welcome()
         own = OwnData(settings, dataset, number, seed, stamp)
         check_schema(own.learner.schema, schema)
@@ -126,9 +106,9 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _goodbye(client: Client, keeps: bool) -> Iterator[None]:
+def _goodbye(client: Client) -> Iterator[None]:
     """Leave at the end, whatever the reason, unless the open task is kept or the server cannot be told."""
-    leaves = not keeps
+    leaves = not client.keeps_task
     try:
         yield
     except SpentError:  # it will not come back for its task

@@ -35,7 +35,7 @@ class KeptTask(NamedTuple):
         return None if self.task.number == welcome.task else "the server waits for it no longer"
 
 
-def check_place(path: Path) -> None:
+def check_folder(path: Path) -> None:
     """The file may be missing, its folder not."""
     if path.is_dir() or not path.parent.is_dir():
         raise UserError(f"A task cannot be kept in {path}: expected a file's name in a folder that is there.")

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.core.validation import refusal
+from polytempo.core.validation import validated
 from polytempo.learn.learner import Learner, make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.privacy import MOST_NOISE, Privacy
@@ -86,10 +86,7 @@ class JoinSettings(BaseModel):
 
 def make_join_settings(**given: Any) -> JoinSettings:
     """Settings from keyword arguments; a wrong name or value is an error in plain words."""
-    try:
-        return JoinSettings(**given)
-    except ValidationError as error:
-        raise refusal(error, "Join") from None
+    return validated(JoinSettings, given, "Join")
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ class OwnData:
         self.client, self.seed = client, server_seed if settings.seed is None else settings.seed
         self._settings, self._stamp = settings, stamp
         self._federation = _federation(settings, dataset, self.seed)
-        self._place = _place(settings, self._federation, client)
+        self._share = _share(settings, self._federation, client)
         self._inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
         s, probe = settings, self._federation.dataset.samples_to_try()
         self.learner, _ = make_learner(s.model, self._inputs, self.seed, s.engine, s.loss, s.metric, probe)
@@ -128,7 +125,7 @@ class OwnData:
         """The rows that the client has in its count-th task (from 0), of its files as they are."""
         self._keep_up()
         every = self._settings.drift_every
-        data = self._federation.client(self._place, 0 if every is None else count // every)
+        data = self._federation.client(self._share, 0 if every is None else count // every)
         x = torch.from_numpy(self._federation.dataset.x)
         return Local(self.client, self.seed, self.learner, x, torch.from_numpy(data.y), data.train, data.test)
 
@@ -144,7 +141,7 @@ class OwnData:
             if Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary) != self._inputs:
                 raise UserError("They have other inputs or classes than when the client began.")
             federation = _federation(self._settings, dataset, self.seed)
-            self._place, self._federation = _place(self._settings, federation, self.client), federation
+            self._share, self._federation = _share(self._settings, federation, self.client), federation
         except (UserError, OSError) as error:
             log("data not read", level=logging.WARNING, data=self._settings.data, reason=str(error))
         else:
@@ -184,7 +181,7 @@ def _federation(settings: JoinSettings, dataset: Dataset, seed: int) -> Federati
     return federation
 
 
-def _place(settings: JoinSettings, federation: Federation, client: int) -> int:
+def _share(settings: JoinSettings, federation: Federation, client: int) -> int:
     """Which share of the federation is this client's."""
     if settings.partition is None:
         return 0

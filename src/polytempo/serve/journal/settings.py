@@ -4,15 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.core.schema import Schema
-from polytempo.core.validation import refusal
+from polytempo.core.validation import validated
 from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.flat import initial_vector, read_vector
 from polytempo.learn.models import Inputs, first_model
@@ -70,13 +69,7 @@ class ServiceSettings(StrategySettings):
 
 def make_settings(**given: Any) -> ServiceSettings:
     """Settings from keyword arguments; a wrong name or value is an error in plain words."""
-    for name in given:
-        if name not in ServiceSettings.model_fields:
-            raise UserError(unknown("setting", name, ServiceSettings.model_fields))
-    try:
-        return ServiceSettings(**given)
-    except ValidationError as error:
-        raise refusal(error, "Service") from None
+    return validated(ServiceSettings, given, "Service")
 
 
 def _read_tensors(path: Path) -> tuple[Schema, Tensor]:

@@ -43,7 +43,7 @@ def _kind(wish: str) -> str:
 
 
 def welcome(client: int, schema: Schema, seed: int, task: int, upload: str = "", download: str = "") -> Message:
-    said = pb.Welcome(
+    greeting = pb.Welcome(
         client=client,
         names=schema.names,
         shapes=[pb.Shape(sizes=shape) for shape in schema.shapes],
@@ -53,7 +53,7 @@ def welcome(client: int, schema: Schema, seed: int, task: int, upload: str = "",
         upload=upload,
         download=download,
     )
-    return pb.Head(welcome=said), ()
+    return pb.Head(welcome=greeting), ()
 
 
 def check_greetable(schema: Schema) -> None:
@@ -79,9 +79,9 @@ def model(weights: Tensor, version: int, schema: Schema, download: str = "") -> 
     return pb.Head(model=pb.Model(version=version)), _body([("", weights)], schema, download)
 
 
-def place(branch: int, version: int, members: int) -> Message:
-    """Where a client belongs."""
-    return pb.Head(place=pb.Place(branch=branch, version=version, members=members)), ()
+def membership(branch: int, version: int, members: int) -> Message:
+    """Which branch a client belongs to."""
+    return pb.Head(membership=pb.Membership(branch=branch, version=version, members=members)), ()
 
 
 def order_message(sent: Dispatched, schema: Schema, download: str = "") -> Message:
@@ -90,8 +90,8 @@ def order_message(sent: Dispatched, schema: Schema, download: str = "") -> Messa
     if isinstance(order, Report):
         return pb.Head(report=pb.Report(number=sent.number, task=sent.task)), ()
     if isinstance(order, Send):
-        said = pb.Model(number=sent.number, version=order.version, task=sent.task, rebase=order.rebase)
-        return pb.Head(model=said), _body([("", order.weights)], schema, download)
+        refresh = pb.Model(number=sent.number, version=order.version, task=sent.task, rebase=order.rebase)
+        return pb.Head(model=refresh), _body([("", order.weights)], schema, download)
     return pb.Head(task=_task(sent.number, order, sent.count)), _body(_vectors(order), schema, download)
 
 

@@ -29,7 +29,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Place:
+class Membership:
     """Which branch a client belongs to, and how far that is."""
 
     branch: int
@@ -37,7 +37,7 @@ class Place:
     version: int
     """Of the model that the client would be served now; -1 if the method does not number them."""
     members: int
-    """Clients that are there and share it, this one among them."""
+    """Clients that are present and share it, this one among them."""
 
 
 @dataclass
@@ -86,26 +86,26 @@ class Task:
         return self.started.number
 
 
-def task_of(said: pb.Task, body: bytearray, schema: Schema) -> Task:
+def task_of(message: pb.Task, body: bytearray, schema: Schema) -> Task:
     """The task that a message brings."""
     work = Work(
-        said.work.steps if said.work.HasField("steps") else None,
-        said.work.epochs if said.work.HasField("epochs") else None,
-        said.work.batch_size,
-        said.work.optimizer,  # type: ignore[arg-type]
-        said.work.lr,
-        said.work.momentum,
-        said.work.weight_decay,
+        message.work.steps if message.work.HasField("steps") else None,
+        message.work.epochs if message.work.HasField("epochs") else None,
+        message.work.batch_size,
+        message.work.optimizer,  # type: ignore[arg-type]
+        message.work.lr,
+        message.work.momentum,
+        message.work.weight_decay,
     )
     tensors = read_tensors(body, schema)
     extras = {name: tensors.pop(name) for name in list(tensors) if "/" in name and name not in schema.names}
-    started = Model(tensors, said.version, said.number, body=body)
-    return Task(said.number, said.version, said.count, work, tensors, extras, said, started, said.number)
+    started = Model(tensors, message.version, message.number, body=body)
+    return Task(message.number, message.version, message.count, work, tensors, extras, message, started, message.number)
 
 
-def model_of(said: pb.Model, body: bytearray, schema: Schema) -> Model:
+def model_of(message: pb.Model, body: bytearray, schema: Schema) -> Model:
     """The model that a message brings."""
-    return Model(read_tensors(body, schema), said.version, said.number, said.rebase, body)
+    return Model(read_tensors(body, schema), message.version, message.number, message.rebase, body)
 
 
 def read_tensors(body: bytearray, schema: Schema) -> dict[str, np.ndarray]:

@@ -31,7 +31,7 @@ class Frame(_message.Message):
     def __init__(self, head: _Optional[_Union[Head, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Head(_message.Message):
-    __slots__ = ("size", "request", "answers", "hello", "ready", "push", "pull", "leave", "branch", "welcome", "accepted", "refusal", "task", "model", "report", "place")
+    __slots__ = ("size", "request", "answers", "hello", "ready", "push", "pull", "leave", "branch", "welcome", "accepted", "refusal", "task", "model", "report", "membership")
     SIZE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
@@ -47,7 +47,7 @@ class Head(_message.Message):
     TASK_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
-    PLACE_FIELD_NUMBER: _ClassVar[int]
+    MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     size: int
     request: int
     answers: int
@@ -63,8 +63,8 @@ class Head(_message.Message):
     task: Task
     model: Model
     report: Report
-    place: Place
-    def __init__(self, size: _Optional[int] = ..., request: _Optional[int] = ..., answers: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., pull: _Optional[_Union[Pull, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., branch: _Optional[_Union[Branch, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., model: _Optional[_Union[Model, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
+    membership: Membership
+    def __init__(self, size: _Optional[int] = ..., request: _Optional[int] = ..., answers: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., pull: _Optional[_Union[Pull, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., branch: _Optional[_Union[Branch, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., model: _Optional[_Union[Model, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("task", "heeded", "uploads", "downloads")
@@ -230,7 +230,7 @@ class Report(_message.Message):
     task: int
     def __init__(self, number: _Optional[int] = ..., task: _Optional[int] = ...) -> None: ...
 
-class Place(_message.Message):
+class Membership(_message.Message):
     __slots__ = ("branch", "version", "members")
     BRANCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]

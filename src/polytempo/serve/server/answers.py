@@ -85,7 +85,7 @@ def branch_info(service: Service, request: Request) -> Reply:
     """The answer to branch: which branch the client belongs to."""
     client = request.session.client
     branch, version = service.strategy.cluster_of(client), service.version_of(service.strategy.model_for(client))
-    return answer(request, messages.place(branch, version, service.sharing(client)))
+    return answer(request, messages.membership(branch, version, service.sharing(client)))
 
 
 def accepted(request: Request) -> Reply:

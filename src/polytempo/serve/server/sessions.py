@@ -13,7 +13,8 @@ import grpc
 import grpc.aio
 
 from polytempo.core.schema import Schema
-from polytempo.serve.access.roster import Roster, client_name, hash_of, in_quarantine
+from polytempo.serve.access.credentials import hash_of
+from polytempo.serve.access.roster import Roster, client_name, in_quarantine
 from polytempo.serve.access.tls import Context, certificate_end, common_names
 from polytempo.serve.addresses import cannot_listen, check_loopback
 from polytempo.serve.logs import log

@@ -64,7 +64,7 @@ class StatusFile:
             rate = self._rate(seconds, observed.service.updates)
             self.last = {"stopped": stopping, "updates_per_second": rate, **_status(observed)}
             # Not synced: the next one comes in a second, and a disk may take as long.
-            write_bytes(self._path, json.dumps(self.last).encode(), 0o600, synced=False)
+            write_bytes(self._path, json.dumps(self.last).encode(), 0o600, durable=False)
         except Exception as error:  # a full disk stops the journal, with an error; the status alone stops nothing
             log("status failed", level=logging.WARNING, reason=repr(error))
 

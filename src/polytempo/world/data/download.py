@@ -12,10 +12,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from polytempo.core.errors import UserError
+from polytempo.core.files import write_whole
 from polytempo.world.data.sources import Download, Source, datasets, default_data_dir, expanded, files_wanted
 
 Progress = Callable[[str, int, int | None], None]
@@ -58,26 +60,30 @@ def _get(download: Download, mirror: str, data_dir: Path, progress: Progress) ->
     url = f"{mirror}/{urllib.parse.quote(download.path)}"
     algorithm, expected = ("md5", download.md5) if download.md5 else ("sha256", _listed_sha256(url, download))
     target = data_dir / (download.path if download.unpack_to is None else PurePosixPath(download.path).name)
+
+    def fetch(part: Path) -> None:
+        actual = _fetch(url, part, algorithm, lambda done, total: progress(target.name, done, total))
+        if actual != expected:
+            raise UserError(
+                f"{url} has the wrong checksum: {algorithm} {actual}, expected {expected}. Nothing was kept. "
+                "Try again or use another mirror; a copy that you trust can be put in place by hand."
+            )
+
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _part_of(target) as part:
-            actual = _fetch(url, part, algorithm, lambda done, total: progress(target.name, done, total))
-            if actual != expected:
-                raise UserError(
-                    f"{url} has the wrong checksum: {algorithm} {actual}, expected {expected}. Nothing was kept. "
-                    "Try again or use another mirror; a copy that you trust can be put in place by hand."
-                )
-            if download.unpack_to is None:
-                part.replace(target)
-            else:
-                _unpack(part, data_dir / download.unpack_to)
+        if download.unpack_to is None:
+            write_whole(target, fetch)
+        else:
+            with _part_of(target) as archive:
+                fetch(archive)
+                _unpack(archive, data_dir / download.unpack_to)
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error}. Free space or choose another --data-dir.") from error
 
 
 @contextmanager
 def _part_of(target: Path) -> Iterator[Path]:
-    """A file beside the target that is gone afterwards, unless it was renamed."""
+    """A file beside the target that is gone afterwards."""
     part = target.with_name(target.name + ".part")
     try:
         yield part
@@ -161,10 +167,13 @@ def _write_all(members: list[tuple[str, Any]], open_member: Callable[[Any], Any]
     for name, member in members:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _part_of(target) as part:
-            with open_member(member) as source, part.open("wb") as file:
-                shutil.copyfileobj(source, file, CHUNK)
-            part.replace(target)
+        with open_member(member) as source:
+            write_whole(target, partial(_copy, source), durable=False)
+
+
+def _copy(source: IO[bytes], target: Path) -> None:
+    with target.open("wb") as file:
+        shutil.copyfileobj(source, file, CHUNK)
 
 
 def _silent(name: str, done: int, total: int | None) -> None:

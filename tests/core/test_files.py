@@ -1,0 +1,43 @@
+"""Files are replaced whole or not at all."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from polytempo.core.files import write_bytes, write_whole
+
+
+def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content, durable in ((b"old", True), (b"new", False)):
+        write_bytes(path, content, 0o600, durable=durable)
+        assert path.read_bytes() == content
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_file_whose_writing_fails_stays_as_it_was(tmp_path: Path, durable: bool) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def fail(part: Path) -> None:
+        part.write_bytes(b"ne")
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, fail, durable=durable)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_only_what_is_durable_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    write_bytes(tmp_path / "file", b"quick", durable=False)
+    write_whole(tmp_path / "file", lambda part: None, durable=False)
+    assert not synced
+    write_bytes(tmp_path / "file", b"safe")
+    write_whole(tmp_path / "file", lambda part: None)
+    assert len(synced) == 4  # each time the file, and the directory's entry
