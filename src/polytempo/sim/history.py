@@ -12,6 +12,7 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
+from polytempo.core.files import write_bytes
 from polytempo.core.orders import Due
 from polytempo.sim.training import Training
 
@@ -77,9 +78,10 @@ class History:
             if name in OPTIONAL and not wanted:
                 path.unlink(missing_ok=True)
                 continue
-            temporary = path.with_name(path.name + ".tmp")  # a kill here must leave the rows that are there
-            temporary.write_text("".join(line + "\n" for line in lines))
-            temporary.replace(path)
+            if wanted:  # a kill here must leave the rows that are there
+                write_bytes(path, "".join(line + "\n" for line in lines).encode())
+            else:
+                path.write_text("")
 
 
 def update_row(now: float, update: Update, training: Training, staleness: int) -> Row:
