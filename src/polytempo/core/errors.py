@@ -1,5 +1,10 @@
 """What goes wrong on the user's side. The message says what was wrong, what was expected, and what to do."""
 
+import errno
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""A disk that is full, a quota that is used up, a disk that fails: none of them is a matter of what was asked for."""
+
 
 class UserError(Exception):
     """Bad input: shown on stderr without a traceback, exit code 2."""

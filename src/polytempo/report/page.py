@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from polytempo.core.errors import UserError
+from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
 from polytempo.report.drawing import clusters, figures
 from polytempo.report.drawing.arrivals import idle_by_speed, idle_shares
 from polytempo.report.drawing.traffic import traffic_caption, traffic_rate, with_traffic
@@ -46,7 +46,8 @@ def write_report(runs: Sequence[Run], path: Path, title: str, graph_at: Sequence
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(html, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"Cannot write the report to {path}: {error.strerror}. Choose another path (--out).") from None
+        kind = PassingError if error.errno in DISK_ERRORS else UserError
+        raise kind(f"Cannot write the report to {path}: {error.strerror}. Choose another path (--out).") from None
     return path
 
 

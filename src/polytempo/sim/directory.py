@@ -1,19 +1,25 @@
 """The run directory: what a run leaves, and what a later one may continue or must not overwrite."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from polytempo.core.errors import UserError
-from polytempo.core.files import write_bytes
+from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
+from polytempo.core.files import write_bytes, write_whole
+from polytempo.core.locks import LockedError, locked
 from polytempo.core.state import load
+from polytempo.core.tensor_file import write_tensors
 from polytempo.core.versions import versions
 from polytempo.sim.experiment import Experiment
 from polytempo.strategies import Strategy, make_strategy
 
+LOCK = "lock"
 CHECKPOINT = "checkpoint.safetensors"
 MODELS = "models.safetensors"
 RESULT = "result.json"
@@ -43,12 +49,46 @@ def is_finished(experiment: Experiment, directory: Path) -> bool:
     return True
 
 
+@contextmanager
+def claimed(directory: Path | None) -> Iterator[None]:
+    """Keep other runs out of the directory while the block writes a run there. A disk that is full is one message."""
+    if directory is None:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(directory / LOCK, seconds=0, mode=0o644))
+        except LockedError:
+            raise PassingError(
+                f"Another process is writing a run to {directory}. Wait until it ends, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise unwritable(directory, error) from None
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            raise unwritable(directory, error) from None
+
+
+def unwritable(directory: Path, error: OSError) -> UserError:
+    """What to tell the user when a run cannot be written."""
+    what = f"Cannot write the run to {directory}: {error.strerror or error}."
+    if error.errno in DISK_ERRORS:
+        return PassingError(
+            f"{what} Make room, then start it again: it goes on from its last checkpoint, if it has one."
+        )
+    return UserError(f"{what} Choose another --out.")
+
+
 def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
-    """Make the run's directory; the checkpoint to go on from, if a run with these settings was cut off there."""
+    """Make a claimed directory ready; the checkpoint to go on from, if a run with these settings was cut off there."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
         begun = (directory / CHECKPOINT).exists() or (directory / RESULT).exists()
-        if begun or (any(directory.iterdir()) and not (directory / "evaluations.jsonl").exists()):
+        others = any(path.name != LOCK for path in directory.iterdir())
+        if begun or (others and not (directory / "evaluations.jsonl").exists()):
             known = _check_same(directory, config)
             if (directory / CHECKPOINT).exists():
                 if known["versions"] != config["versions"]:
@@ -62,7 +102,7 @@ def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
             (directory / left_over).unlink(missing_ok=True)
         write_json(directory / "config.json", config)
     except OSError as error:
-        raise UserError(f"Cannot write the run to {directory}: {error.strerror}. Choose another --out.") from None
+        raise unwritable(directory, error) from None
     return None
 
 
@@ -98,11 +138,18 @@ def write_clusters(
     if regroupings:
         (directory / REGROUPINGS).write_text("".join(json.dumps(regrouping) + "\n" for regrouping in regroupings))
     if similarity is not None:
-        np.save(directory / SIMILARITY, similarity)
+        content = BytesIO()  # because numpy says of a full disk only how many bytes it took
+        np.save(content, similarity)
+        write_bytes(directory / SIMILARITY, content.getvalue())
+
+
+def write_models(directory: Path, models: Mapping[str, Tensor]) -> None:
+    """The models that the clients are served, by the names of their tensors."""
+    write_whole(directory / MODELS, lambda temporary: write_tensors(temporary, models))
 
 
 def write_json(path: Path, value: object) -> None:
-    write_bytes(path, (json.dumps(value, indent=1) + "\n").encode(), durable=False)
+    write_bytes(path, json.dumps(value, indent=1).encode() + b"\n", durable=False)
 
 
 def _plain(value: object) -> Any:

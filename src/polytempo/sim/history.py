@@ -78,7 +78,10 @@ class History:
             if name in OPTIONAL and not wanted:
                 path.unlink(missing_ok=True)
                 continue
-            write_bytes(path, "".join(line + "\n" for line in lines).encode(), durable=False)
+            if wanted:  # a kill here must leave the rows that are there
+                write_bytes(path, "".join(line + "\n" for line in lines).encode(), durable=False)
+            else:
+                path.write_text("")
 
 
 def update_row(now: float, update: Update, training: Training, staleness: int) -> Row:

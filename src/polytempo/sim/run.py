@@ -13,12 +13,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import digest, save
 from polytempo.sim.agenda import Kind
-from polytempo.sim.directory import CHECKPOINT, MODELS, RESULT, config_of, prepare, write_clusters, write_json
+from polytempo.sim.directory import (
+    CHECKPOINT,
+    RESULT,
+    claimed,
+    config_of,
+    prepare,
+    write_clusters,
+    write_json,
+    write_models,
+)
 from polytempo.sim.evaluation import Stop
 from polytempo.sim.exchanges import exchange_figures
 from polytempo.sim.experiment import Experiment
@@ -78,29 +86,48 @@ def run_experiment(
     try:
         simulator = _build(experiment, history, objects or {})
         config = config_of(experiment, simulator.strategy)
-        if directory is not None:
-            saved = prepare(directory, config)
-            history.open(directory, None if saved is None else saved["rows"])
-            if saved is not None:
-                simulator.load_state(saved["simulator"])
-                clock = _Clock(*saved["clock"])
-        _simulate(simulator, clock, directory, progress, checkpoint_seconds)
+        with claimed(directory):
+            if directory is not None:
+                clock = _resume(simulator, directory, config)
+            _simulate(simulator, clock, directory, progress, checkpoint_seconds)
+            finished = _finished(experiment, simulator, clock, config)
+            if directory is not None:
+                _write(finished, simulator, directory)
     finally:
         torch.set_num_threads(threads)
-    config |= {"clients": len(simulator.federation), "resolved": _resolved(experiment, simulator)}
     _warn_of_drifts_to_come(simulator)
-    result = _result(experiment, simulator, clock)
-    splits = [_split_row(split) for split in simulator.strategy.splits()]
-    regroupings = [_regrouping_row(regrouping) for regrouping in simulator.strategy.regroupings()]
-    similarity = _similarity(simulator.strategy, len(simulator.federation))
-    if directory is not None:
-        history.flush()
-        write_json(directory / "config.json", config)
-        save_file(served_models(simulator.strategy, range(len(simulator.federation))), directory / MODELS)
-        write_clusters(directory, splits, regroupings, similarity)
-        write_json(directory / RESULT, result)  # last but for the checkpoint: what makes a run finished
-        (directory / CHECKPOINT).unlink(missing_ok=True)
-    return Finished(config, result, history, splits, regroupings, similarity)
+    return finished
+
+
+def _resume(simulator: Simulator, directory: Path, config: dict[str, Any]) -> _Clock:
+    """Go on from the checkpoint in the directory, if there is one; the time spent until then."""
+    saved = prepare(directory, config)
+    simulator.history.open(directory, None if saved is None else saved["rows"])
+    if saved is None:
+        return _Clock()
+    simulator.load_state(saved["simulator"])
+    return _Clock(*saved["clock"])
+
+
+def _finished(experiment: Experiment, simulator: Simulator, clock: _Clock, config: dict[str, Any]) -> Finished:
+    clients = len(simulator.federation)
+    return Finished(
+        config | {"clients": clients, "resolved": _resolved(experiment, simulator)},
+        _result(experiment, simulator, clock),
+        simulator.history,
+        [_split_row(split) for split in simulator.strategy.splits()],
+        [_regrouping_row(regrouping) for regrouping in simulator.strategy.regroupings()],
+        _similarity(simulator.strategy, clients),
+    )
+
+
+def _write(finished: Finished, simulator: Simulator, directory: Path) -> None:
+    finished.history.flush()
+    write_json(directory / "config.json", finished.config)
+    write_models(directory, served_models(simulator.strategy, range(len(simulator.federation))))
+    write_clusters(directory, finished.splits, finished.regroupings, finished.similarity)
+    write_json(directory / RESULT, finished.result)  # last but for the checkpoint: what makes a run finished
+    (directory / CHECKPOINT).unlink(missing_ok=True)
 
 
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
