@@ -12,10 +12,15 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Work
 from polytempo.core.streams import stream
 from polytempo.core.vectors import Schema
-from polytempo.strategies import Setting, make_strategy
-from polytempo.strategies.parts.robust import Mix, Screen
+from polytempo.strategies import Setting
+from polytempo.strategies.parts.asynchronous import Asynchronous
+from polytempo.strategies.parts.robust import Mix, Robust
 
 CLIENTS = 40
+
+
+class Unmoved(Asynchronous):
+    """Does nothing with an update, so that only what is around it is measured."""
 
 
 def main() -> None:
@@ -25,20 +30,20 @@ def main() -> None:
     deltas = [torch.from_numpy(rng.normal(0, 1e-3, size).astype("float32")) for _ in range(CLIENTS)]
     start = torch.zeros(size)
     print(f"{size:,} parameters, {CLIENTS} clients, one thread")
-    for name, screen in (
-        ("clip", Screen(2.0, None)),
-        *((f"clip and median:{k}", Screen(2.0, Mix(k, 0.5))) for k in (10, 20, 30)),
+    for name, mix in (
+        ("clip", None),
+        *((f"clip and median:{k}", Mix(k, 0.5)) for k in (10, 20, 30)),
     ):
-        method = make_strategy("fedasync", {})
-        method.begin(Setting(start, Schema(("weight",), ((size,),), size), Work(steps=1, epochs=None)))
+        server = Robust(Unmoved(), 2.0, mix)
+        server.begin(Setting(start, Schema(("weight",), ((size,),), size), Work(steps=1, epochs=None)))
         for client in range(CLIENTS):
-            method.joined(client, 0.0)
-            screen.screened(Update(client, 0, start, deltas[client], 1, 1), method)
+            server.joined(client, 0.0)
+            server.updated(Update(client, 0, start, deltas[client], 1, 1), 0.0)
         turn = iter(range(10**9))
 
         def screened() -> None:
             client = next(turn) % CLIENTS  # noqa: B023
-            assert screen.screened(Update(client, 0, start, deltas[client], 1, 1), method) is not None  # noqa: B023
+            server.updated(Update(client, 0, start, deltas[client], 1, 1), 0.0)  # noqa: B023
 
         print(f"{name:18} {milliseconds(screened):6.1f} ms")
 

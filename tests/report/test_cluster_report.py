@@ -37,7 +37,7 @@ class Parity(Clustered):
         self.received = 0
 
     def updated(self, update, now):
-        self.clusters.branch_of(update.client).mix(update.weights, 0.5)
+        self.clusters.branch(update.client).mix(update.weights, 0.5)
         self.received += 1
         if self.received == 20:
             members = sorted(self.clusters.members[0])
@@ -54,7 +54,7 @@ class Watching(Clustered):
     """Compares the first two clients with all others, and never splits."""
 
     def updated(self, update, now):
-        self.clusters.branch_of(update.client).mix(update.weights, 0.5)
+        self.clusters.branch(update.client).mix(update.weights, 0.5)
 
     def similarity(self):
         known = np.full((8, 8), np.nan)

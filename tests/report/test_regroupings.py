@@ -26,7 +26,7 @@ class Regrouped(Clustered):
         self.received = 0
 
     def updated(self, update, now):
-        self.clusters.branch_of(update.client).mix(update.weights, 0.5)
+        self.clusters.branch(update.client).mix(update.weights, 0.5)
         self.received += 1
         if self.received == 20:
             self.clusters.expand(0, [0, 1], now, {"divergence": 0.3})

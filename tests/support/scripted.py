@@ -41,7 +41,7 @@ class Choosy(Strategy):
     answers."""
 
     def setup(self) -> None:
-        self.heard: list[tuple[int, int | None, dict[str, Any]]] = []
+        self.kept: list[tuple[int, int | None, dict[str, Any]]] = []
 
     def order_for(self, client: int, now: float) -> Train:
         model = self.model.weights
@@ -64,7 +64,7 @@ class Choosy(Strategy):
         )
 
     def updated(self, update: Update, now: float) -> Orders:
-        self.heard.append((update.client, update.chosen, update.answers))
+        self.kept.append((update.client, update.chosen, update.answers))
         self.model.step(update.delta, 0.3)
 
 
@@ -108,12 +108,12 @@ class Told:
         self._flight = flight
         self._record(update, flight, staleness)
 
-    def receive(self, update: Update, now: float) -> Orders:
+    def updated(self, update: Update, now: float) -> Orders:
         flight = self._flight
         assert flight is not None
         happened = Happened("updated", update.client, now, update.steps, flight.generation, tuple(flight.sends))
         self.script.append(happened)
-        return self._strategy.receive(update, now)
+        return self._strategy.updated(update, now)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What a strategy is told. Most events are just a client and the time; an update carries what the client hands in."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -22,10 +22,8 @@ class Update:
     chosen: int | None = None
     """Which candidate the client started from, where the order offered some."""
     answers: dict[str, Any] = field(default_factory=dict)
-    own: Tensor | None = None
-    """What the client itself handed in, where ``weights`` are a robust mix with what others did or lead nowhere."""
-    counts: bool = True
-    """False where it is to move nothing: then its client's samples have no weight in a mean."""
+    handed_in: "Update | None" = None
+    """What the client itself handed in, where the strategy is told something else. Read it as ``own``."""
 
     @property
     def delta(self) -> Tensor:
@@ -33,14 +31,16 @@ class Update:
         return self.weights - self.start
 
     @property
-    def counted_samples(self) -> int:
-        return self.samples if self.counts else 0
+    def own(self) -> "Update":
+        """The update as its client handed it in. Methods that compare clients look at ``update.own``: the update itself
+        may be a robust mix with other clients' updates."""
+        return self if self.handed_in is None else self.handed_in
 
-    @property
-    def own_weights(self) -> Tensor:
-        """What the client itself handed in: for methods that compare clients."""
-        return self.weights if self.own is None else self.own
+    def mixed(self, delta: Tensor) -> "Update":
+        """A copy with another delta."""
+        return replace(self, weights=self.start + delta, handed_in=self.own)
 
-    @property
-    def own_delta(self) -> Tensor:
-        return self.own_weights - self.start
+    def as_held_back(self, served: Tensor) -> "Update":
+        """A copy that moves no model: it starts and ends at ``served`` and has no samples, so no weight in a mean."""
+        own = replace(self.own, start=served, weights=served + self.own.delta)
+        return replace(own, weights=served, samples=0, handed_in=own)

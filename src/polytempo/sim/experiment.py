@@ -17,7 +17,7 @@ from polytempo.core.validation import refusal
 from polytempo.learn.asking import check_private, parse_asking
 from polytempo.learn.privacy import parse_privacy
 from polytempo.sim.uploads import parse_attack
-from polytempo.strategies.base.settings import Method
+from polytempo.strategies.base.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
@@ -30,7 +30,7 @@ def _as_words(given: Any) -> Any:
     return str(given) if isinstance(given, int) else given
 
 
-class Experiment(Method):
+class Experiment(StrategySettings):
     """One run of one strategy."""
 
     data: str = Field("digits", description="name of a data set, a file, a folder or an import path")

@@ -332,7 +332,7 @@ class Simulator:
         own, update = flight.update(outcome, samples), flight.update(arrived, samples)
         staleness = self.strategy.tau(update)
         self._record(own, flight, staleness)
-        self._carry_out(self.strategy.receive(update, self.now))
+        self._carry_out(self.strategy.updated(update, self.now))
         if self.exchanges is not None:
             self.exchanges.keep(self.now, self.updates, own, staleness, flight.generation)
         for _ in range(self.federation.drifts_after_update(client, int(self.clients.updates[client]))):

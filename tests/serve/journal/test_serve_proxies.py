@@ -20,7 +20,7 @@ from polytempo.serve.journal.opening import code_versions, open_service
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.state.settings import ServiceSettings, make_settings
 from polytempo.strategies import Strategy
-from polytempo.strategies.base.settings import Method
+from polytempo.strategies.base.settings import StrategySettings
 from polytempo.world.proxies import read_proxies
 from support.serving import hosted, nudge, restarted, running, some_events, tiny_settings
 
@@ -106,7 +106,7 @@ def test_a_strategy_that_needs_no_proxies_can_begin_with_a_model_warmed_on_some(
     with hosted(tmp_path, settings=proxied("fedasync")) as host:
         some_events(host)
         assert replay(host.directory).service.digest() == host.digest()
-        assert what_if(host.directory, Method(strategy=JUDGE, steps=4)).updates == 6
+        assert what_if(host.directory, StrategySettings(strategy=JUDGE, steps=4)).updates == 6
 
 
 def test_the_first_model_of_data_and_of_a_flat_file_are_warmed_too(tmp_path, proxied) -> None:
@@ -130,7 +130,7 @@ def test_a_journal_without_proxies_is_not_replayed_by_a_strategy_that_needs_some
     with hosted(tmp_path) as host:
         some_events(host)
         with pytest.raises(UserError, match=r"needs proxy sets.*begun without --proxies"):
-            what_if(host.directory, Method(strategy="cdfl"))
+            what_if(host.directory, StrategySettings(strategy="cdfl"))
 
 
 def test_tensors_that_are_not_the_models_are_refused(tmp_path, proxied) -> None:
@@ -211,4 +211,4 @@ def test_clients_of_cdfl_get_one_model_for_each_push_and_a_killed_server_goes_on
         (tmp_path / "proxies.npz").unlink()
         assert restarted(killed.parent, server.settings) == digest
     assert replay(killed).service.digest() == digest
-    assert what_if(killed, Method(strategy=JUDGE, steps=4)).updates == 8
+    assert what_if(killed, StrategySettings(strategy=JUDGE, steps=4)).updates == 8

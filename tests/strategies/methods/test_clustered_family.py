@@ -66,7 +66,7 @@ def test_the_children_of_a_split_go_their_own_ways_from_the_next_version_on():
     assert [order.version for order in orders] == [1] * 4
     assert strategy.model_for(0)[0] > 1
     assert strategy.model_for(1)[0] < -1
-    assert strategy.clusters.branch_of(0).version == 2
+    assert strategy.clusters.branch(0).version == 2
     assert len(strategy.splits()) == 1
 
 
@@ -148,7 +148,7 @@ def test_a_newcomer_that_left_before_the_round_closed_belongs_nowhere():
         if order.client == 9:
             strategy.left(9, 3.0)
     assert parts(strategy) == [[0, 2], [1, 3]]
-    assert strategy.clusters.branch_of(0).version == 2
+    assert strategy.clusters.branch(0).version == 2
 
 
 def test_the_similarity_of_a_synchronous_form_is_that_of_the_last_round():
@@ -285,8 +285,8 @@ def test_icfl_async_splits_when_the_last_member_has_handed_in():
     assert strategy.splits()[0].why["threshold"] == pytest.approx(0.85)
     assert {branch.version for branch in strategy.clusters.branches.values()} == {4}
     strategy.joined(7, 9.0)
-    strategy.clusters.branch_of(0).replace(vector(1, 0))
-    strategy.clusters.branch_of(1).replace(vector(0, 1))
+    strategy.clusters.branch(0).replace(vector(1, 0))
+    strategy.clusters.branch(1).replace(vector(0, 1))
     strategy.updated(update(7, 0, vector(1, 0), vector(1, 3)), 9.0)
     assert strategy.cluster_of(7) == strategy.cluster_of(1)
 

@@ -17,7 +17,7 @@ from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy, make_strategy, strategies
-from polytempo.strategies.parts.robust import HANDFUL, KEPT, Mix, Screen, needed, parse_robust, trimmed_mean
+from polytempo.strategies.parts.robust import HANDFUL, KEPT, Mix, Robust, needed, parse_robust, trimmed_mean
 from support.building import begun, simulator, update, vector
 from support.serving import hosted, restarted, some_events
 
@@ -39,15 +39,18 @@ class Listener(Strategy):
 
 
 def listener(clip=None, mix=None, clients=20):
-    made = begun(Listener(), HERE, clients)
-    made.screen = Screen(clip, mix)
-    return made
+    return begun(Robust(Listener(), clip, mix), HERE, clients)
+
+
+def robust(name, clip=None, mix=None, clients=3, **parameters):
+    """A method with clipping and robust mixing around it, its clients joined."""
+    return begun(Robust(make_strategy(name, parameters), clip, mix), HERE, clients)
 
 
 def hand_in(strategy, client, *delta):
     """The delta that the strategy is told."""
-    strategy.receive(update(client, 0, HERE, vector(*delta)), 0.0)
-    return strategy.told[-1].delta.tolist()
+    strategy.updated(update(client, 0, HERE, vector(*delta)), 0.0)
+    return strategy.inner.told[-1].delta.tolist()
 
 
 # Settings.
@@ -103,14 +106,14 @@ def test_an_update_within_the_bound_is_handed_on_as_it_is():
     server = listener(clip=2.0, clients=2)
     hand_in(server, 0, 3, 4)
     handed = update(1, 0, HERE, vector(6, 8))
-    server.receive(handed, 0.0)
-    assert server.told[-1] is handed
+    server.updated(handed, 0.0)
+    assert server.inner.told[-1] is handed
 
 
 def test_of_two_clients_the_smaller_sets_the_bound():
     server = listener(clip=1.0, clients=2)
     assert hand_in(server, 0, 0, 100) == [0, 0]
-    assert server.told[-1].own_delta.tolist() == [0, 100]
+    assert server.inner.told[-1].own.delta.tolist() == [0, 100]
     assert hand_in(server, 1, 0, 1) == [0, 1]
     assert hand_in(server, 0, 0, 100) == [0, 1]
 
@@ -119,7 +122,7 @@ def test_of_two_clients_the_smaller_sets_the_bound():
     ("members", "at_once", "count"),
     [(1, 1, 1), (2, 2, 2), (3, 3, 2), (5, 5, 3), (20, 20, 11), (1000, 1000, 501), (1000, 10, HANDFUL), (6, 2, 4)],
 )
-def test_nothing_moves_before_most_of_those_who_train_at_once_were_heard_or_a_handful(members, at_once, count):
+def test_nothing_moves_before_most_of_those_who_train_at_once_have_handed_in_or_a_handful(members, at_once, count):
     assert needed(members, at_once) == count
 
 
@@ -135,22 +138,20 @@ def test_fast_attackers_who_are_a_fifth_are_not_measured_by_themselves(clip, mix
     assert abs(hand_in(server, 0, 0, -1e6)[1]) <= 1
 
 
-def test_an_update_that_is_only_heard_leaves_the_model_as_it_is_though_its_start_is_old():
-    server = begun(make_strategy("fedavg", {}), HERE, clients=2)
-    server.screen = Screen(1.0, None)
-    server.model.step(vector(5, 5))
-    told = []
-    server.updated = lambda one, now: told.append(one)
-    server.receive(update(0, 0, HERE, vector(0, 1)), 0.0)
+def test_an_update_that_is_held_back_leaves_the_model_as_it_is_though_its_start_is_old():
+    server, told = robust("fedavg", clip=1.0, clients=2), []
+    server.inner.model.step(vector(5, 5))
+    server.inner.updated = lambda one, now: told.append(one)
+    server.updated(update(0, 0, HERE, vector(0, 1)), 0.0)
     assert told[0].weights.tolist() == told[0].start.tolist() == [5, 5]
-    assert told[0].own_delta.tolist() == [0, 1]
+    assert told[0].own.delta.tolist() == [0, 1]
 
 
-def test_a_method_that_only_learns_is_not_told_of_it():
-    server = begun(make_strategy("fedasync", {}), HERE, clients=2)
-    server.screen = Screen(1.0, None)
-    server.receive(update(0, 0, HERE, vector(0, 1)), 0.0)
-    assert server.model.version == 0
+def test_where_nobody_waits_for_an_update_one_that_is_held_back_makes_no_version():
+    server = robust("fedasync", clip=1.0, clients=2)
+    server.updated(update(0, 0, HERE, vector(0, 1)), 0.0)
+    assert server.held_back == 1
+    assert server.inner.model.version == 0
 
 
 def test_a_client_that_is_there_alone_is_not_held_up():
@@ -171,13 +172,12 @@ def test_updates_that_lead_nowhere_undo_nothing_however_many_come(name):
     """Whoever hands its start back would mix an old model in, or fill a buffer with nothing."""
 
     def trained(zeros):
-        server = begun(make_strategy(name, {}), HERE, clients=5)
-        server.screen = Screen(2.0, Mix(5, 0.5))
+        server = robust(name, 2.0, Mix(5, 0.5), clients=5)
         for turn in range(40):
             for client in range(4):
-                list(server.receive(update(client, 0, HERE, vector(1 + turn / 10, client / 10)), 0.0) or ())
+                list(server.updated(update(client, 0, HERE, vector(1 + turn / 10, client / 10)), 0.0) or ())
             for _ in range(zeros):
-                list(server.receive(update(4, 0, HERE, HERE), 0.0) or ())
+                list(server.updated(update(4, 0, HERE, HERE), 0.0) or ())
         return [server.model_for(client).tolist() for client in range(4)]
 
     assert trained(zeros=10) == trained(zeros=0)
@@ -203,30 +203,30 @@ def test_who_has_left_has_no_say_in_the_bound():
 # Mixing.
 
 
-def mixing(recent=10, share=0.5, heard=()):
-    """A server whose clients were heard once, with these values."""
-    server = listener(mix=Mix(recent, share), clients=max(len(heard), 1))
-    for client, value in enumerate(heard):
+def mixing(recent=10, share=0.5, given=()):
+    """A server whose clients have handed in once, with these values."""
+    server = listener(mix=Mix(recent, share), clients=max(len(given), 1))
+    for client, value in enumerate(given):
         hand_in(server, client, value, 0)
     return server
 
 
 def test_a_client_that_had_no_time_to_train_moves_nothing_and_does_not_count():
-    server = mixing(heard=(4, 4, 2, 2))
+    server = mixing(given=(4, 4, 2, 2))
     hand_in(server, 0, 0, 0)
-    assert server.told[-1].delta.tolist() == [0, 0]
+    assert server.inner.told[-1].delta.tolist() == [0, 0]
     assert hand_in(server, 1, 4, 0) == [3, 0]
 
 
 def test_an_update_becomes_the_median_of_the_newest_of_each_its_own_among_them():
-    server = mixing(heard=(9, 3))
+    server = mixing(given=(9, 3))
     assert hand_in(server, 0, 1, 5) == [2, 2.5]
-    server = mixing(heard=(1, 3, -100, 5))
+    server = mixing(given=(1, 3, -100, 5))
     assert hand_in(server, 0, 2, 0) == [2.5, 0]
 
 
 def test_a_trimmed_mean_leaves_out_the_extremes():
-    server = mixing(share=0.25, heard=(9, 1, 2, 6))
+    server = mixing(share=0.25, given=(9, 1, 2, 6))
     assert hand_in(server, 0, 1000, 0) == [4, 0]
 
 
@@ -242,7 +242,7 @@ def test_what_is_mixed_is_clipped_also_what_came_before_there_was_a_bound():
 
 
 def test_a_mix_is_of_so_many_drawn_among_all():
-    server = mixing(recent=3, heard=range(1, 21))
+    server = mixing(recent=3, given=range(1, 21))
     told = [hand_in(server, client, client + 1, 0)[0] for client in range(20)]
     assert len(set(told)) > 5  # always others
     assert all(2 <= value <= 19 for value in told)  # a median of three is never the least or the most
@@ -250,8 +250,8 @@ def test_a_mix_is_of_so_many_drawn_among_all():
 
 def test_what_is_drawn_is_a_matter_of_the_seed():
     def told(seed):
-        server = mixing(recent=3, heard=range(20))
-        server.screen.seed = seed
+        server = mixing(recent=3, given=range(20))
+        server.setting = replace(server.setting, seed=seed)
         return [hand_in(server, client, client, 0)[0] for client in range(20)]
 
     assert told(1) == told(1) != told(2)
@@ -261,22 +261,22 @@ def test_no_more_deltas_are_kept_than_that_and_not_those_of_the_fast():
     server = listener(mix=Mix(3, 0.5), clients=3 * KEPT)
     for client in (*range(3 * KEPT), *[5] * 100, *range(3 * KEPT)):
         hand_in(server, client, 1, 0)
-    assert len(server.screen.recent) == KEPT
-    lots = {client: recent.lot for client, recent in server.screen.recent.items()}
+    assert len(server.recent) == KEPT
+    lots = {client: recent.lot for client, recent in server.recent.items()}
     again = listener(mix=Mix(3, 0.5), clients=3 * KEPT)
     for client in reversed(range(3 * KEPT)):
         hand_in(again, client, 1, 0)
-    assert {client: recent.lot for client, recent in again.screen.recent.items()} == lots
+    assert {client: recent.lot for client, recent in again.recent.items()} == lots
 
 
 def test_a_fast_client_does_not_outvote_the_others():
-    server = mixing(heard=(100, 1, 2))
+    server = mixing(given=(100, 1, 2))
     for _ in range(10):
         assert hand_in(server, 0, 100, 0) in ([2, 0], [0, 0])
 
 
-def test_between_two_moves_of_one_client_half_of_the_others_have_to_be_heard():
-    server = mixing(heard=(1, 1, 1, 1, 1))
+def test_between_two_moves_of_one_client_half_of_the_others_have_to_hand_in():
+    server = mixing(given=(1, 1, 1, 1, 1))
     hand_in(server, 1, 1, 0)
     assert hand_in(server, 0, 1, 0) == [1, 0]
     assert [hand_in(server, 0, 1, 0) for _ in range(3)] == [[0, 0]] * 3
@@ -288,7 +288,7 @@ def test_between_two_moves_of_one_client_half_of_the_others_have_to_be_heard():
 
 @pytest.mark.parametrize("method", ["fedavg", "fedasync"])
 def test_where_few_of_many_train_at_once_nobody_who_is_picked_has_to_wait(method):
-    """Once enough were heard, which is nine; equally fast clients that are picked at random come again soon."""
+    """Once enough have handed in, which is nine; equally fast clients that are picked at random come again soon."""
     given = {"clients": 60, "participation": "k:6", "updates": 240, "partition": "iid", "devices": "homogeneous"}
     experiment = make_experiment(strategy=method, clip=3, robust="median:10", **given)
     finished = run_experiment(experiment)
@@ -297,16 +297,16 @@ def test_where_few_of_many_train_at_once_nobody_who_is_picked_has_to_wait(method
 
 def test_no_more_deltas_are_kept_after_a_merge_either():
     server = listener(mix=Mix(3, 0.5), clients=2 * KEPT)
-    server.branches = {client: client % 2 for client in range(2 * KEPT)}
+    server.inner.branches = {client: client % 2 for client in range(2 * KEPT)}
     for client in range(2 * KEPT):
         hand_in(server, client, 1, 0)
-    server.branches = {}
+    server.inner.branches = {}
     hand_in(server, 0, 1, 0)
-    assert len(server.screen.recent) == KEPT
+    assert len(server.recent) == KEPT
 
 
 def test_who_leaves_and_comes_again_does_not_begin_anew():
-    server = mixing(heard=(1, 1, 1, 1, 1))
+    server = mixing(given=(1, 1, 1, 1, 1))
     assert hand_in(server, 0, 1, 0) == [1, 0]
     server.left(0, 0.0)
     server.joined(0, 0.0)
@@ -315,7 +315,7 @@ def test_who_leaves_and_comes_again_does_not_begin_anew():
 
 def test_only_clients_on_the_same_branch_are_mixed():
     server = listener(mix=Mix(5, 0.5), clients=3)
-    server.branches = {0: 0, 1: 0, 2: 7}
+    server.inner.branches = {0: 0, 1: 0, 2: 7}
     for client, value in enumerate((1, 3, 100)):
         hand_in(server, client, value, 0)
     assert hand_in(server, 0, 1, 0) == [2, 0]
@@ -323,37 +323,35 @@ def test_only_clients_on_the_same_branch_are_mixed():
 
 
 def test_deltas_move_with_their_clients_when_a_branch_splits():
-    server = mixing(heard=(1, 100, 3, 100))
-    server.branches = {0: 1, 1: 2, 2: 1, 3: 2}
+    server = mixing(given=(1, 100, 3, 100))
+    server.inner.branches = {0: 1, 1: 2, 2: 1, 3: 2}
     assert hand_in(server, 0, 5, 0) == [4, 0]
 
 
 def test_deltas_move_with_their_clients_when_branches_merge():
     server = listener(mix=Mix(5, 0.5), clients=4)
-    server.branches = {0: 1, 1: 2, 2: 1, 3: 2}
+    server.inner.branches = {0: 1, 1: 2, 2: 1, 3: 2}
     for client, value in enumerate((1, 9, 5, 7)):
         hand_in(server, client, value, 0)
-    server.branches = {}
+    server.inner.branches = {}
     assert hand_in(server, 0, 1, 0) == [6, 0]
 
 
 def test_a_client_that_chose_another_branch_is_mixed_with_those_there():
-    server = begun(make_strategy("ifca-async", {"k": 2}), HERE, clients=3)
-    server.screen, told = Screen(None, Mix(5, 0.5)), []
-    server.updated = lambda one, now: told.append(one.delta.tolist())
+    server, told = robust("ifca-async", mix=Mix(5, 0.5), k=2), []
+    server.inner.updated = lambda one, now: told.append(one.delta.tolist())
     for client, (chosen, value) in [*enumerate(((0, 1), (1, 100), (0, 3))), (1, (1, 100))]:
-        server.receive(replace(update(client, 0, HERE, vector(value, 0)), chosen=chosen), 0.0)
+        server.updated(replace(update(client, 0, HERE, vector(value, 0)), chosen=chosen), 0.0)
     assert told == [[100, 0], [2, 0], [100, 0]]
 
 
 def two_clusters():
     """EchoPFL, in front of which updates are mixed, with a cluster to the right and one above."""
-    server = begun(make_strategy("echopfl", {"refine_every": 0}), HERE, clients=6)
-    server.screen = Screen(None, Mix(5, 0.5))
+    server = robust("echopfl", mix=Mix(5, 0.5), clients=6, refine_every=0)
     right, above = vector(4, 0), vector(0, 4)
     for _ in range(2):
         for client in range(5):
-            list(server.receive(update(client, 0, HERE, right if client % 2 else above), 0.0) or ())
+            list(server.updated(update(client, 0, HERE, right if client % 2 else above), 0.0) or ())
     assert len({server.cluster_of(client) for client in range(5)}) == 2
     return server
 
@@ -361,7 +359,7 @@ def two_clusters():
 def test_echopfl_mixes_an_update_with_those_of_the_cluster_that_it_joins():
     server = two_clusters()
     joins = server.cluster_of(1)
-    list(server.receive(update(5, 0, HERE, vector(3, 0.5)), 0.0) or ())
+    list(server.updated(update(5, 0, HERE, vector(3, 0.5)), 0.0) or ())
     assert server.cluster_of(5) == joins
     model = server.model_for(5)
     assert model[0] > 3
@@ -369,60 +367,56 @@ def test_echopfl_mixes_an_update_with_those_of_the_cluster_that_it_joins():
 
 
 def test_echopfl_founds_its_clusters_with_what_clients_handed_in():
-    server = begun(make_strategy("echopfl", {"refine_every": 0}), HERE, clients=3)
-    server.screen = Screen(2.0, Mix(5, 0.5))
+    server = robust("echopfl", 2.0, Mix(5, 0.5), refine_every=0)
     for client, model in ((0, vector(4, 0)), (1, vector(0, 4)), (2, vector(4, 1)), (0, vector(4, 0))):
-        list(server.receive(update(client, 0, HERE, model), 0.0) or ())
-    assert sorted(branch.weights.tolist() for branch in server.clusters.branches.values())[0] == [0, 4]
-    assert server.founded == 2
+        list(server.updated(update(client, 0, HERE, model), 0.0) or ())
+    assert sorted(branch.weights.tolist() for branch in server.inner.clusters.branches.values())[0] == [0, 4]
+    assert server.inner.founded == 2
 
 
-def test_echopfl_places_whom_it_only_hears_and_sends_nothing_to_the_idle():
+def test_echopfl_places_whom_it_observes_and_sends_nothing_to_the_idle():
     server = two_clusters()
-    server.training[3] = (server.cluster_of(3),)
+    server.inner.training[3] = (server.cluster_of(3),)
     model = server.model_for(3).clone()
-    list(server.receive(update(3, 0, HERE, vector(0, 9)), 0.0) or ())
-    list(server.receive(update(3, 0, HERE, vector(0, 9)), 0.0) or ())  # out of turn
-    assert server.screen.held_back > 0
-    assert 3 not in server.training
+    list(server.updated(update(3, 0, HERE, vector(0, 9)), 0.0) or ())
+    list(server.updated(update(3, 0, HERE, vector(0, 9)), 0.0) or ())  # out of turn
+    assert server.held_back > 0
+    assert 3 not in server.inner.training
     assert server.cluster_of(3) == server.cluster_of(0)
     assert model is not None
 
 
-def test_casa_compares_whom_it_only_hears():
-    server = begun(make_strategy("casa", {}), HERE, clients=4)
-    server.screen = Screen(2.0, None)
+def test_casa_compares_whom_it_observes():
+    server = robust("casa", clip=2.0, clients=4)
     for client in (0, 1):
-        server.receive(update(client, 0, HERE, vector(1, client)), 0.0)
+        server.updated(update(client, 0, HERE, vector(1, client)), 0.0)
     assert server.model_for(0).tolist() == [0, 0]
     assert server.similarity()[1, 0] == pytest.approx(0.5**0.5)
-    assert (server.began[:2] == -1).all()
+    assert (server.inner.began[:2] == -1).all()
 
 
-def test_fedat_makes_a_tiers_model_of_those_that_were_not_only_heard():
-    server = begun(make_strategy("fedat", {}), HERE, clients=2)
-    server.screen = Screen(None, Mix(3, 0.5))
+def test_fedat_makes_a_tiers_model_of_those_that_were_not_held_back():
+    server = robust("fedat", mix=Mix(3, 0.5), clients=2)
     for client in (0, 1):
         list(server.ready(client, 0.0) or ())
     for client in (0, 1):
-        list(server.receive(update(client, 0, HERE, vector(2, 2), samples=7), 1.0) or ())
-    assert server.model_for(0).tolist() == [2, 2]  # the first was only heard
-    assert server.samples == {0: 1, 1: 7}  # nor do its samples count when tiers are mixed
+        list(server.updated(update(client, 0, HERE, vector(2, 2), samples=7), 1.0) or ())
+    assert server.model_for(0).tolist() == [2, 2]  # the first was held back
+    assert server.inner.samples == {0: 1, 1: 7}  # nor do its samples count when tiers are mixed
 
 
 def test_casa_mixes_a_newcomer_with_those_of_the_cluster_that_it_is_put_into():
-    server = begun(make_strategy("casa", {}), HERE, clients=7)
-    server.clusters.dismiss(6)
-    server.clusters.split(0, [[0, 1], [2, 3, 4, 5]], 0.0, {})
-    server.screen = Screen(None, Mix(5, 0.5))
+    server = robust("casa", mix=Mix(5, 0.5), clients=7)
+    server.inner.clusters.dismiss(6)
+    server.inner.clusters.split(0, [[0, 1], [2, 3, 4, 5]], 0.0, {})
     for client in (0, 1, 2, 3, 0, 1):
-        server.receive(update(client, 0, HERE, vector(4, 0) if client < 2 else vector(0, 4)), 0.0)
+        server.updated(update(client, 0, HERE, vector(4, 0) if client < 2 else vector(0, 4)), 0.0)
     newcomer = update(6, 0, HERE, vector(3, 1))
     assert server.branch_of(newcomer) == server.cluster_of(0) != server.cluster_of(2)
 
 
 def test_who_has_left_is_not_mixed_with():
-    server = mixing(heard=(1, 100, 3))
+    server = mixing(given=(1, 100, 3))
     server.left(1, 1.0)
     assert hand_in(server, 0, 1, 0) == [2, 0]
 
@@ -432,8 +426,8 @@ def test_methods_that_compare_clients_see_what_each_handed_in_itself():
     for client in (0, 1, 2, 0, 1, 2):
         hand_in(server, client, 1, 0)
     hand_in(server, 3, 0, -10)
-    assert server.told[-1].delta.tolist() == [1, 0]
-    assert server.told[-1].own_delta.tolist() == [0, -2]  # clipped
+    assert server.inner.told[-1].delta.tolist() == [1, 0]
+    assert server.inner.told[-1].own.delta.tolist() == [0, -2]  # clipped
 
 
 def test_casa_tells_groups_apart_although_their_updates_are_mixed():
@@ -485,12 +479,11 @@ def test_no_update_leads_further_than_the_bound(handed):
 
 @pytest.mark.parametrize("name", ["fedasync", "fedavg", "casa", "ifca-async"])
 def test_a_run_that_was_saved_in_the_middle_ends_in_the_same_bits(name):
-    def screened(stop):
-        sim = simulator(make_strategy(name, {}), clients=4, devices="slow:0.4x5", stop=Stop(updates=stop))
-        sim.strategy.screen = Screen(1.1, Mix(3, 0.5))
-        return sim
+    def robust_run(stop):
+        server = Robust(make_strategy(name, {}), 1.1, Mix(3, 0.5))
+        return simulator(server, clients=4, devices="slow:0.4x5", stop=Stop(updates=stop))
 
-    whole, first, second = screened(40), screened(13), screened(40)
+    whole, first, second = robust_run(40), robust_run(13), robust_run(40)
     whole.run()
     first.run()
     text, tensors = pack(first.save_state() | {"_finished": False})
@@ -499,16 +492,17 @@ def test_a_run_that_was_saved_in_the_middle_ends_in_the_same_bits(name):
     assert digest(second.strategy.save_state()) == digest(whole.strategy.save_state())
 
 
-def test_without_clip_and_mix_nothing_is_kept():
-    assert "screen" not in begun(make_strategy("fedasync", {}), HERE).save_state()
+def test_without_clip_and_mix_there_is_no_wrapper():
+    assert not isinstance(make_experiment(strategy="fedasync").make(), Robust)
+    assert isinstance(make_experiment(strategy="fedasync", clip=2).make(), Robust)
+    assert isinstance(make_experiment(strategy="fedasync", robust="median").make(), Robust)
 
 
 def test_a_served_journal_with_robust_mixing_replays_to_the_same_bits(tmp_path):
     with hosted(tmp_path, clip=1.5, robust="median:3") as service:
         some_events(service, updates=9)
         expected, same = service.digest(), service.settings
-        screen = service.host.service.strategy.screen
-        assert len(screen.recent) == 3
+        assert len(service.host.service.strategy.recent) == 3
     assert replay(tmp_path / "journal").figures()["digest"] == expected
     assert restarted(tmp_path, same) == expected
 
@@ -522,16 +516,15 @@ def test_a_service_does_not_go_on_with_another_mix(tmp_path):
         restarted(tmp_path, other)
 
 
-def test_what_is_only_heard_is_clipped_too():
+def test_what_is_held_back_is_clipped_too():
     """Otherwise one long update out of turn would be all that clusters are compared by."""
-    server = begun(make_strategy("cfl-async", {}), HERE, clients=4)
-    server.screen = Screen(2.0, Mix(5, 0.5))
+    server = robust("cfl-async", 2.0, Mix(5, 0.5), clients=4)
     for client in (0, 1, 2, 3, 3):
-        server.receive(update(client, 0, HERE, vector(0 if client < 3 else 100, 1)), 0.0)
-    before = server.screen.held_back
-    server.receive(update(3, 0, HERE, vector(100, 0)), 0.0)
-    assert server.screen.held_back == before + 1
-    assert server.latest.norms[3] == pytest.approx(2)
+        server.updated(update(client, 0, HERE, vector(0 if client < 3 else 100, 1)), 0.0)
+    before = server.held_back
+    server.updated(update(3, 0, HERE, vector(100, 0)), 0.0)
+    assert server.held_back == before + 1
+    assert server.inner.latest.norms[3] == pytest.approx(2)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedcompass", "fedsea", "port", "fedat"])
@@ -539,14 +532,13 @@ def test_who_hands_its_start_back_has_no_weight_whatever_its_samples(method):
     """Of six clients the last leads nowhere: the models are the same if it claims a thousand million samples."""
     models = []
     for claimed in (20, 10**9):
-        server = make_strategy(method, {})
-        server.screen = Screen(3.0, Mix(5, 0.5))
-        receive = server.receive
+        server = Robust(make_strategy(method, {}), 3.0, Mix(5, 0.5))
+        updated = server.updated
 
-        def lied_to(one, now, receive=receive, claimed=claimed):
-            return receive(replace(one, weights=one.start, samples=claimed) if one.client == 5 else one, now)
+        def lied_to(one, now, updated=updated, claimed=claimed):
+            return updated(replace(one, weights=one.start, samples=claimed) if one.client == 5 else one, now)
 
-        server.receive = lied_to
+        server.updated = lied_to
         sim = simulator(server, clients=6, stop=Stop(updates=36))
         sim.run()
         models.append(server.model_for(0))

@@ -18,14 +18,14 @@ from polytempo.serve.journal.opening import beginning, code_versions, journal_ob
 from polytempo.serve.journal.proxies import check_needed
 from polytempo.serve.state.events import Event, Handed
 from polytempo.serve.state.service import Service
-from polytempo.strategies.base.settings import Method
+from polytempo.strategies.base.settings import StrategySettings
 
 
 @dataclass
 class Replayed:
     """A state that was rebuilt from the oldest snapshot that the journal holds."""
 
-    settings: Method
+    settings: StrategySettings
     service: Service
     event: int
     """Number of the last event."""
@@ -69,7 +69,7 @@ def replay(directory: Path, until: int | None = None, objects: Mapping[str, Any]
 
 
 def what_if(
-    directory: Path, method: Method, until: int | None = None, objects: Mapping[str, Any] | None = None
+    directory: Path, method: StrategySettings, until: int | None = None, objects: Mapping[str, Any] | None = None
 ) -> Replayed:
     """The same arrivals under another strategy, from the model of the oldest snapshot on: the same clients come and go
     at the same times, and whenever one of them handed in a result, it hands in the same difference to whatever model
@@ -133,7 +133,7 @@ def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[E
         replayed.event = number
 
 
-def _as_found(real: Service, method: Method, objects: Mapping[str, Any] | None) -> Service:
+def _as_found(real: Service, method: StrategySettings, objects: Mapping[str, Any] | None) -> Service:
     """Another strategy with the model and the clients of a service."""
     service = Service(method.begin(real.first_model().clone(), real.schema, objects=objects))
     present = [client for client in real.members if real.is_member(client)]

@@ -35,7 +35,7 @@ GAUGES = (
 )
 COUNTERS = (
     ("updates", ("updates",), "Updates that were applied since the service began"),
-    ("updates_held_back", ("held_back",), "Updates that moved no model: clipping and robust mixing only heard them"),
+    ("updates_held_back", ("held_back",), "Updates held back by clipping and robust mixing: they moved no model"),
     ("received_bytes", ("bytes", "in"), "Bytes of messages from clients since the server started"),
     ("sent_bytes", ("bytes", "out"), "Bytes of messages to clients since the server started"),
 )

@@ -167,7 +167,7 @@ class Service:
         self.updates += 1
         del self.flights[client]
         self._become(client, Status.PAUSED)
-        orders = self._obey(self.strategy.receive(update, self.now))
+        orders = self._obey(self.strategy.updated(update, self.now))
         return orders + self._ready(client) if handed.ready else orders
 
     def update_of(self, client: int, handed: Handed) -> Update:

@@ -15,11 +15,11 @@ from polytempo.core.validation import refusal
 from polytempo.core.vectors import Schema
 from polytempo.learn.flat import initial_vector, read_vector
 from polytempo.learn.models import Inputs, first_model
-from polytempo.strategies.base.settings import Method
+from polytempo.strategies.base.settings import StrategySettings
 from polytempo.world.data import load_dataset
 
 
-class ServiceSettings(Method):
+class ServiceSettings(StrategySettings):
     """A method as a service. The first model is that of ``model`` for data like ``data``, or what ``init`` holds."""
 
     model: str = Field("mlp", description="name of a model, or the import path of your own")

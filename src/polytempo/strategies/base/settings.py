@@ -1,5 +1,5 @@
-"""A method with everything that is set about it, as validated data: the strategy, its parameters, who takes part, and
-how clients train. What drives it (simulator or service) adds settings of its own."""
+"""A strategy with everything that is set about it, as validated data: its parameters, who takes part, and how clients
+train. What drives it (simulator or service) adds settings of its own."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -14,10 +14,10 @@ from polytempo.core.vectors import Schema
 from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
 from polytempo.strategies.parts.participation import parse_quota
-from polytempo.strategies.parts.robust import Mix, parse_robust
+from polytempo.strategies.parts.robust import Robust, parse_robust
 
 
-class Method(BaseModel):
+class StrategySettings(BaseModel):
     """One strategy and its settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -43,12 +43,14 @@ class Method(BaseModel):
     seed: int = Field(0, ge=0, description="of everything random")
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Method":
+    def _consistent(self) -> "StrategySettings":
         if self.epochs is not None and self.steps is not None:
             raise ValueError("epochs and steps exclude each other: give one")
         if self.optimizer == "adam" and self.momentum:
             raise ValueError("momentum belongs to sgd; adam has its own")
         parse_rate(self.lr)
+        parse_quota(self.participation)
+        parse_robust(self.robust)
         return self
 
     def work(self) -> Work:
@@ -58,9 +60,18 @@ class Method(BaseModel):
         )
 
     def check(self) -> None:
-        """Refuse an unknown strategy, parameter, participation or robust mix before anything costly begins."""
-        self._mix_for(make_strategy(self.strategy, self.parameters))
-        parse_quota(self.participation)
+        """Refuse an unknown strategy, its parameters, or mixing what cannot be mixed, before anything costly begins."""
+        self.make()
+
+    def make(self) -> Strategy:
+        """The strategy, not begun, with robust mixing around it where that is set."""
+        strategy, mix = make_strategy(self.strategy, self.parameters), parse_robust(self.robust)
+        if mix is not None and strategy.unmixable:
+            raise UserError(
+                f"robust is {self.robust!r}, and in {self.strategy} {strategy.unmixable}. Leave robust out; clip works "
+                "with every method."
+            )
+        return strategy if self.clip is None and mix is None else Robust(strategy, self.clip, mix)
 
     def begin(
         self,
@@ -70,27 +81,7 @@ class Method(BaseModel):
         objects: Mapping[str, Any] | None = None,
     ) -> Strategy:
         """The strategy before its first event."""
-        strategy = make_strategy(self.strategy, self.parameters)
-        setting = Setting(
-            initial,
-            schema,
-            self.work(),
-            parse_quota(self.participation),
-            self.seed,
-            planned_updates,
-            objects or {},
-            clip=self.clip,
-            mix=self._mix_for(strategy),
-        )
-        strategy.begin(setting)
+        strategy, quota = self.make(), parse_quota(self.participation)
+        strategy.begin(Setting(initial, schema, self.work(), quota, self.seed, planned_updates, objects or {}))
         check_packable(strategy)
         return strategy
-
-    def _mix_for(self, strategy: Strategy) -> Mix | None:
-        mix = parse_robust(self.robust)
-        if mix is not None and strategy.unmixable:
-            raise UserError(
-                f"robust is {self.robust!r}, and in {self.strategy} {strategy.unmixable}. Leave robust out; clip works "
-                "with every method."
-            )
-        return mix

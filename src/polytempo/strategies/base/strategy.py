@@ -19,7 +19,6 @@ from polytempo.core.splits import Regrouping, Split
 from polytempo.core.validation import refusal
 from polytempo.core.vectors import Schema
 from polytempo.strategies.parts.participation import EVERYONE, Participation, Quota
-from polytempo.strategies.parts.robust import Mix, Screen, leading_nowhere
 
 S = TypeVar("S", bound="Strategy")
 
@@ -36,10 +35,6 @@ class Setting:
     planned_updates: int | None = None
     objects: Mapping[str, Any] = field(default_factory=dict)
     """What a method needs from the world, by name (losses on proxy data, say). They are not part of its state."""
-    clip: float | None = None
-    """How far an update may lead, in multiples of the usual."""
-    mix: Mix | None = None
-    """Of which recent deltas an update's is made; None for its own."""
 
 
 class Strategy:
@@ -54,36 +49,22 @@ class Strategy:
     """Is the method known only from how other papers describe it? Tables say so."""
     unmixable: ClassVar[str] = ""
     """Why deltas of several clients cannot be mixed robustly; empty if they can."""
-    only_learns: ClassVar[bool] = False
-    """Does ``updated`` do nothing but move a model? Then an update that is to move nothing need not be told."""
     needs_proxies: ClassVar[bool] = False
     """Does the server need proxy sets, samples of its own for each cluster (``parts/proxies.py``)?"""
 
     model: Branch
     setting: Setting
     participation: Participation
-    screen: Screen | None = None
-    """Looks at updates before the method does, where that is set."""
 
     def begin(self, setting: Setting) -> None:
         """Called once, before the first event."""
         self.setting = setting
         self.participation = Participation(setting.participation, setting.seed)
         self.model = Branch(setting.initial)
-        if setting.clip is not None or setting.mix is not None:
-            self.screen = Screen(setting.clip, setting.mix, setting.seed)
         self.setup()
 
     def setup(self) -> None:
         """Make the method's own state."""
-
-    def receive(self, update: Update, now: float) -> Orders:
-        """What drivers call when an update arrives: ``updated``, with the update clipped and mixed if that is set. Not
-        for methods to override."""
-        moves = True
-        if self.screen is not None:
-            update, moves = self.screen.screened(update, self)
-        return self.updated(update, now) if moves else self.heard(update, now)
 
     # Events. Each answers with orders, or with nothing.
 
@@ -100,11 +81,10 @@ class Strategy:
         """A client hands in its result. It says ``ready`` afterwards."""
         return None
 
-    def heard(self, update: Update, now: float) -> Orders:
-        """A client hands in a result that is to move no model: too few others were heard, it was not its turn, or it
-        leads nowhere (``parts/robust.py``). Told as one that leads nowhere, for methods that wait for it; those that
-        place clients do that here."""
-        return None if self.only_learns else self.updated(leading_nowhere(update, self.model_for(update.client)), now)
+    def observed(self, update: Update, now: float) -> Orders:
+        """A client hands in a result that robust mixing holds back: it moves no model. By default ``updated`` receives
+        a copy with a zero delta, since a method may wait for the client. Methods that place clients do that here."""
+        return self.updated(update.as_held_back(self.model_for(update.client)), now)
 
     def pulled(self, client: int, now: float) -> Orders:
         """A client asks for its model without training. Answer with Send."""
@@ -127,8 +107,8 @@ class Strategy:
 
     @property
     def held_back(self) -> int | None:
-        """How many updates were only heard and moved nothing; None where updates are not looked at before."""
-        return None if self.screen is None else self.screen.held_back
+        """How many updates robust mixing has held back; None without robust mixing."""
+        return None
 
     def cluster_of(self, client: int) -> int:
         """Clients with the same number share a model."""
@@ -166,7 +146,7 @@ class Strategy:
 
     def mixture(self, client: int) -> np.ndarray | None:
         """The shares of the clusters in the client's data, as last estimated; None for a method without such an
-        estimate, and for a client that has not been heard yet."""
+        estimate, and for a client that has handed in nothing yet."""
         return None
 
     def cluster_models(self) -> Sequence[Tensor]:

@@ -11,16 +11,16 @@ import torch
 from pydantic import Field
 
 from polytempo.core.events import Update
-from polytempo.strategies.base.strategy import Strategy, strategy
+from polytempo.strategies.base.strategy import strategy
+from polytempo.strategies.parts.asynchronous import Asynchronous
 
 
 @strategy("asafl")
-class ASAFL(Strategy):
+class ASAFL(Asynchronous):
     """Reconstructed: mix each update into the global model, less the farther away it is:
     ``w <- lerp(w, w_i, eta_s / (1 + ||w_i - w||))``."""
 
     reconstructed = True
-    only_learns = True
 
     mixing: float = Field(0.01, gt=0, le=1, description="eta_s, the share of an update that is no distance away")
 

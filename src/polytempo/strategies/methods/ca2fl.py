@@ -7,18 +7,17 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
-from polytempo.strategies.base.strategy import Strategy, strategy
+from polytempo.strategies.base.strategy import strategy
+from polytempo.strategies.parts.asynchronous import Asynchronous
 from polytempo.strategies.parts.member_mean import MemberMean
 
 
 @strategy("ca2fl")
-class CA2FL(Strategy):
+class CA2FL(Asynchronous):
     """Gather K deltas and calibrate them by the last delta h_j of every member, 0 for who has handed in none:
     ``w <- w + eta (1/n sum_j h_j + 1/K sum_i (delta_i - h_i))``, and only then ``h_i <- delta_i``. Fast clients, whose
     h_i is close to their delta_i, no longer drag the model their way. A client that leaves takes its h_i along; what it
     handed in before still counts."""
-
-    only_learns = True
 
     buffer_size: int = Field(10, ge=1, description="K, updates per server step")
     server_lr: float = Field(1.0, gt=0, description="eta, the server's learning rate")

@@ -12,7 +12,8 @@ from torch import Tensor
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Train
-from polytempo.strategies.base.strategy import Strategy, parameters, strategy
+from polytempo.strategies.base.strategy import parameters, strategy
+from polytempo.strategies.parts.asynchronous import Asynchronous
 from polytempo.strategies.parts.buffers import Buffers, Fingerprint, within_budget
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.cosines import cosine, nearest
@@ -69,35 +70,38 @@ class DynamicClusters(Clustered, ABC):
         return order
 
     def updated(self, update: Update, now: float) -> Orders:
-        """Algorithm 1."""
+        """Algorithm 1: an asynchronous round t."""
         self.t += 1
-        cluster, decay = self._cluster(update, now)
-        self.aggregate(self.clusters.branches[cluster], update, decay, float(self.alpha[update.client]))
+        fingerprint, others = self._receive(update)  # line 3
+        self._assign_newcomer(fingerprint, others)  # lines 4 to 6
+        self._cluster(fingerprint, others, now)  # line 8
+        decay = self._decay_of(update)
+        self._offer(fingerprint, update.version, decay.stale_after)  # line 9
+        self.aggregate(self.clusters.branch(update.client), update, decay, float(self.alpha[update.client]))  # line 11
         return None
 
-    def heard(self, update: Update, now: float) -> Orders:
-        self._cluster(update, now)
+    def observed(self, update: Update, now: float) -> Orders:
+        """Algorithm 1 without its last line, in the same round."""
+        fingerprint, others = self._receive(update)
+        self._assign_newcomer(fingerprint, others)
+        self._cluster(fingerprint, others, now)
+        self._offer(fingerprint, update.version, self._decay_of(update).stale_after)
         return None
-
-    def _cluster(self, update: Update, now: float) -> tuple[int, Decay]:
-        """Place the client and compare its update; its cluster then, and the decay there."""
-        client = update.client
-        self.began[client] = -1
-        fingerprint = self._fingerprint(update)
-        others = self.buffers.empty(client)
-        if client not in self.clusters.home:
-            self.clusters.assign(client, self._nearest(fingerprint, others))
-        if self._compare(fingerprint, others):
-            self._maybe_split(self.clusters.home[client], now)
-        cluster = self.clusters.home[client]
-        decay = self.decay(len(self.clusters.members[cluster]))
-        self.alpha[client] = decay.client(self.tau(update))
-        self._offer(fingerprint, update.version, cluster, decay.stale_after)
-        return cluster, decay
 
     def aggregate(self, branch: Branch, update: Update, decay: Decay, alpha: float) -> None:
         """``g_k <- (1 - alpha_i) g_k + alpha_i w_i`` (Eq. 9)"""
         branch.mix(update.weights, alpha)
+
+    def _receive(self, update: Update) -> tuple[Fingerprint, list[Fingerprint]]:
+        """The client is not in training any more; what is compared of its update, and with what."""
+        self.began[update.client] = -1
+        return self._fingerprint(update), self.buffers.empty(update.client)
+
+    def _decay_of(self, update: Update) -> Decay:
+        """The decay in the client's cluster, from which the client's alpha is noted."""
+        decay = self.decay(len(self.clusters.members[self.clusters.home[update.client]]))
+        self.alpha[update.client] = decay.client(self.tau(update))
+        return decay
 
     def similarity(self) -> np.ndarray:
         clients = len(self.began)
@@ -111,8 +115,12 @@ class DynamicClusters(Clustered, ABC):
         return self._nearest(self._fingerprint(update), self.buffers.of(update.client))
 
     def _fingerprint(self, update: Update) -> Fingerprint:
-        compared = update.own_delta if self.source == "delta" else update.own_weights
+        compared = update.own.delta if self.source == "delta" else update.own.weights
         return Fingerprint.of(update.client, compared, update.samples)
+
+    def _assign_newcomer(self, fingerprint: Fingerprint, others: Sequence[Fingerprint]) -> None:
+        if fingerprint.client not in self.clusters.home:
+            self.clusters.assign(fingerprint.client, self._nearest(fingerprint, others))
 
     def _nearest(self, fingerprint: Fingerprint, others: Sequence[Fingerprint]) -> int:
         """Where a newcomer belongs: ``argmax_k cos(rep_k, w_i)``, rep_k of the members in its buffer (Eq. 15)."""
@@ -123,16 +131,18 @@ class DynamicClusters(Clustered, ABC):
                 rep.add_(other.vector, alpha=other.samples)
         return nearest(fingerprint.vector, reps, otherwise=self.clusters.largest())
 
-    def _compare(self, fingerprint: Fingerprint, others: Sequence[Fingerprint]) -> int:
-        """``A_ij = A_ji = cos(w_i, w_j)`` for every model in the buffer (Eq. 10); how many are of the same cluster."""
+    def _cluster(self, fingerprint: Fingerprint, others: Sequence[Fingerprint], now: float) -> None:
+        """``A_ij = A_ji = cos(w_i, w_j)`` for every model in the buffer (Eq. 10). Then the client's cluster splits, if
+        that has become clear."""
         cosines = [cosine(fingerprint.vector, other.vector, fingerprint.norm * other.norm) for other in others]
         self.similar.set(fingerprint.client, [other.client for other in others], cosines)
         cluster = self.clusters.home[fingerprint.client]
         inside = sum(other.client in self.clusters.members[cluster] for other in others)
         self.fresh[cluster] = self.fresh.get(cluster, 0) + inside
-        return inside
+        if inside:
+            self._split_if_clear(cluster, now)
 
-    def _maybe_split(self, cluster: int, now: float) -> None:
+    def _split_if_clear(self, cluster: int, now: float) -> None:
         """Algorithm 3: into R parts, if the eigengap says R > 1 and the decay is small enough to trust it. Members that
         were never compared with anyone are newcomers from then on."""
         size = len(self.clusters.members[cluster])
@@ -167,9 +177,10 @@ class DynamicClusters(Clustered, ABC):
         of_owners = home[self.buffers.owners]
         self.buffers.keep((of_owners == home[self.buffers.senders]) | (of_owners < 0))
 
-    def _offer(self, fingerprint: Fingerprint, began: int, cluster: int, apart: float) -> None:
-        """Algorithm 2: into the buffers of the cluster's other members, and of newcomers, unless the starts lie
+    def _offer(self, fingerprint: Fingerprint, began: int, apart: float) -> None:
+        """Algorithm 2: into the buffers of its cluster's other members, and of newcomers, unless the starts lie
         too far apart, as far as the budget goes."""
+        cluster = self.clusters.home[fingerprint.client]
         members = np.array(list(self.clusters.members[cluster]), np.int64)
         starts = self.began[members]
         starts[starts < 0] = self.clusters.branches[cluster].version
@@ -211,10 +222,8 @@ class CasaD(DynamicClusters):
 
 
 @strategy("casa-c")
-class CasaC(Strategy):
+class CasaC(Asynchronous):
     """CASA without clusters (ablation): one model for all, mixed by bi-level decay."""
-
-    only_learns = True
 
     alpha0: float = Field(2.0, gt=0, le=2, description="basic decay; with more than 2 alpha could exceed 1")
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")

@@ -72,15 +72,15 @@ class CDFL(Mixtures):
         if not deprecated:
             self._learn(update, self.beta0 * self.freshness(age) * relevance(shares, used["b1_bar"]))
 
-    def heard(self, update: Update, now: float) -> None:
+    def observed(self, update: Update, now: float) -> None:
         shares = self._estimate(update)
         if shares is not None:
             self.shares[update.client] = shares
 
     def _estimate(self, update: Update) -> np.ndarray | None:
         """None for a model so large that its loss is no number."""
-        losses = proxy_sets(self.setting).losses(update.own_weights)
-        distances = np.array([float((update.own_weights - cluster.weights).norm()) for cluster in self.clusters])
+        losses = proxy_sets(self.setting).losses(update.weights)
+        distances = np.array([float((update.weights - cluster.weights).norm()) for cluster in self.clusters])
         measures = (losses - self.l_bar, np.abs(self.losses - losses) - self.d1_bar, distances - self.d2_bar)
         if not np.isfinite(measures).all():
             return None

@@ -33,7 +33,7 @@ class CFL(Clustered, Rounds):
         """Of the last round."""
 
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
-        self.deltas = {update.client: update.own_delta for update in updates}
+        self.deltas = {update.client: update.own.delta for update in updates}
         averaged = self.clusters.at_home(updates)
         means = {cluster: mean_delta(theirs) for cluster, theirs in averaged.items()}
         for cluster, mean in means.items():
@@ -61,7 +61,7 @@ class CFLAsync(LatestClustered):
     eps2: float = Field(1.0, ge=0, description="and the norm of some member's delta is above this")
 
     def compared(self, update: Update) -> Tensor:
-        return update.own_delta
+        return update.own.delta
 
     def scale(self, update: Update, length: float) -> float:
         return update.samples

@@ -48,7 +48,7 @@ class ClusterFL(Clustered, Rounds):
         """The last usable answer of each client that is there."""
 
     def order_for(self, client: int, now: float) -> Train:
-        return self.train(client, self.clusters.branch_of(client), questions=(SOFT_LABELS,))
+        return self.train(client, self.clusters.branch(client), questions=(SOFT_LABELS,))
 
     def left(self, client: int, now: float) -> Orders:
         self.soft_labels.pop(client, None)
@@ -67,7 +67,7 @@ class ClusterFL(Clustered, Rounds):
         for update in updates:
             trained.setdefault(self.clusters.of(update.client), []).append(update)
         for cluster, theirs in trained.items():  # models, not deltas: who comes from elsewhere started elsewhere
-            mean = weighted_mean((update.weights for update in theirs), [update.counted_samples for update in theirs])
+            mean = weighted_mean((update.weights for update in theirs), [update.samples for update in theirs])
             self.clusters.branches[cluster].replace(mean)
 
     def _recluster(self, movable: Collection[int]) -> None:

@@ -116,7 +116,7 @@ class EchoPFL(Clustered):
         return (*about_clusters, SOFT_LABELS) if self.assignment == "kl" else about_clusters
 
     def pulled(self, client: int, now: float) -> list[Send]:
-        return [self._send(client, self.clusters.branch_of(client))]
+        return [self._send(client, self.clusters.branch(client))]
 
     def _send(self, client: int, branch: Branch) -> Send:
         return Send(client, branch.weights, branch.version, rebase=self.refresh == "rebase")
@@ -133,7 +133,7 @@ class EchoPFL(Clustered):
             yield from self._mix(update)
         yield from self._refine(now)
 
-    def heard(self, update: Update, now: float) -> None:
+    def observed(self, update: Update, now: float) -> None:
         offered = self.training.pop(update.client, ())
         if not self._founds(update):
             self._place(update, offered)
@@ -183,7 +183,7 @@ class EchoPFL(Clustered):
 
     def _found(self, update: Update) -> None:
         """One of the first updates: it is the model of a new cluster, and nobody else's are mixed with it."""
-        first = update.own_weights
+        first = update.own.weights
         if self.founded == 0:
             cluster = next(iter(self.clusters.branches))  # that of the initial model
             self.clusters.branches[cluster].replace(first)
@@ -209,9 +209,9 @@ class EchoPFL(Clustered):
         if self.assignment == "kl":
             return divergence(self._soft_label(update), self._soft_label_of(cluster, update.client))
         if self.assignment == "cosine":
-            own, theirs = update.own_weights - self.setting.initial, model - self.setting.initial
+            own, theirs = update.own.weights - self.setting.initial, model - self.setting.initial
             return -cosine(own, theirs, norm(own) * norm(theirs))
-        return l1(update.own_weights, model)
+        return l1(update.own.weights, model)
 
     def _soft_label_of(self, cluster: int, but: int | None = None) -> np.ndarray | None:
         """The mean over its members; but for one, unless it is alone."""

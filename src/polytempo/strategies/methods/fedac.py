@@ -9,7 +9,8 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Objective, Orders, Train, Work
 from polytempo.core.schedules import rate_at
-from polytempo.strategies.base.strategy import Strategy, strategy
+from polytempo.strategies.base.strategy import strategy
+from polytempo.strategies.parts.asynchronous import Asynchronous
 from polytempo.strategies.parts.cosines import cosine, norm
 from polytempo.strategies.parts.member_mean import MemberMean
 
@@ -20,7 +21,7 @@ EPSILON = 1e-8
 
 
 @strategy("fedac")
-class FedAC(Strategy):
+class FedAC(Asynchronous):
     """Server momentum that looks ahead, and control variates. Gather deltas, each weighted by how well it agrees with
     what the server did since it started, ``D = sum_i r_i delta_i`` with ``r_i ~ max(cos(w - w_start, delta_i), .1)``
     that sum to 1, then look ahead along the momentum: ``m <- b1 m + (1 - b1) D``, ``v <- b2 v + (1 - b2) D^2``,
@@ -32,8 +33,6 @@ class FedAC(Strategy):
     steps' coefficients: with plain SGD the number K of its steps, with momentum mu (where K lr / (1 - mu) would be
     right for many steps only) ``h = (K - mu (1 - mu^K) / (1 - mu)) / (1 - mu)``. A client that leaves takes its C_i
     along; what it handed in before still counts."""
-
-    only_learns = True
 
     buffer_size: int = Field(5, ge=1, description="updates per server step")
     beta1: float = Field(0.6, ge=0, lt=1, description="b1, the share of the momentum that is kept")

@@ -3,15 +3,14 @@
 from pydantic import Field
 
 from polytempo.core.events import Update
-from polytempo.strategies.base.strategy import Strategy, strategy
+from polytempo.strategies.base.strategy import strategy
+from polytempo.strategies.parts.asynchronous import Asynchronous
 from polytempo.strategies.parts.staleness import Polynomial, Staleness
 
 
 @strategy("fedasync")
-class FedAsync(Strategy):
+class FedAsync(Asynchronous):
     """Mix each update into the global model, less the staler it is: ``w <- lerp(w, w_i, alpha s(tau_i))``."""
-
-    only_learns = True
 
     mixing: float = Field(0.6, gt=0, le=1, description="alpha, the share of a fresh update in the new model")
     staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")

@@ -4,15 +4,14 @@ import torch
 from pydantic import Field
 
 from polytempo.core.events import Update
-from polytempo.strategies.base.strategy import Strategy, strategy
+from polytempo.strategies.base.strategy import strategy
+from polytempo.strategies.parts.asynchronous import Asynchronous
 from polytempo.strategies.parts.staleness import Polynomial, Staleness
 
 
 @strategy("fedbuff")
-class FedBuff(Strategy):
+class FedBuff(Asynchronous):
     """Gather K deltas, then take one step: ``w <- w + eta_g / K sum_i s(tau_i) delta_i``."""
-
-    only_learns = True
 
     buffer_size: int = Field(10, ge=1, description="K, updates per server step")
     server_lr: float = Field(1.0, gt=0, description="eta_g, the server's learning rate")

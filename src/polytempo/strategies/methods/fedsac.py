@@ -37,8 +37,8 @@ class ComplementaryWeights(GraphWeights):
         self.subspaces: dict[int, np.ndarray] = {}
         """Client -> directions x features, orthonormal rows, as it last answered."""
 
-    def hear(self, update: Update) -> None:
-        super().hear(update)
+    def note(self, update: Update) -> None:
+        super().note(update)
         basis = as_basis(update.answers.get(SUBSPACE))
         if basis is not None:
             self.subspaces[update.client] = basis

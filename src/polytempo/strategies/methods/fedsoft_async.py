@@ -33,7 +33,7 @@ class FedSoftAsync(Mixtures):
         for k in np.flatnonzero(shares).tolist():
             self.clusters[k].mix(update.weights, self.beta0 * shares[k] * self.freshness(self.age(update)))
 
-    def heard(self, update: Update, now: float) -> None:
+    def observed(self, update: Update, now: float) -> None:
         self.shares[update.client] = self._shares(update)
 
     def _shares(self, update: Update) -> np.ndarray:

@@ -69,7 +69,7 @@ class ICFL(RisingThreshold, Rounds):
 
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         self.t += 1
-        self.handed_in = {update.client: update.own_weights for update in updates}
+        self.handed_in = {update.client: update.own.weights for update in updates}
         averaged = self.clusters.at_home(updates)
         for cluster, theirs in averaged.items():
             self.clusters.branches[cluster].step(mean_delta(theirs))
@@ -96,7 +96,7 @@ class ICFLAsync(RisingThreshold, LatestClustered):
     rate: float = Field(0.0001, ge=0, description="of time, for each update")
 
     def compared(self, update: Update) -> Tensor:
-        return update.own_weights
+        return update.own.weights
 
     def scale(self, update: Update, length: float) -> float:
         return 1 / length if length else 0.0

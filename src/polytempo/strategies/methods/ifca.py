@@ -35,7 +35,7 @@ class BestOfK(Clustered):
     def order_for(self, client: int, now: float) -> Train:
         branches = self.clusters.branches.values()
         offered = Candidates(tuple(b.weights for b in branches), tuple(b.version for b in branches), "best")
-        return self.train(client, self.clusters.branch_of(client), candidates=offered)
+        return self.train(client, self.clusters.branch(client), candidates=offered)
 
     def tau(self, update: Update) -> int:
         return max(self.clusters.branches[self.chosen(update)].version - update.version, 0)
@@ -72,7 +72,7 @@ class IFCAAsync(DecayedMixing, BestOfK):
         self.mix_in(self.clusters.branches[cluster], update)
         self.clusters.assign(update.client, cluster)
 
-    def heard(self, update: Update, now: float) -> None:
+    def observed(self, update: Update, now: float) -> None:
         self.clusters.assign(update.client, self.chosen(update))
 
 

@@ -76,7 +76,7 @@ class BufferedCollaboration(Collaboration):
         too_large = not torch.isfinite(torch.dot(update.weights, update.weights))  # to be compared: it teaches nobody
         self.t += 1
         self.started[client] = NOT_IN_TRAINING
-        self.hear(update)
+        self.note(update)
         self.models.put(client, update.weights)
         self.passed[client] = 0
         everyone, clients = np.arange(len(self.graph)), self.graph.clients()

@@ -40,8 +40,8 @@ class GraphWeights(Collaboration):
         self.deltas = ModelTable(torch.zeros_like(self.setting.initial))
         """What everybody learnt in its last round; kept only where that is compared."""
 
-    def hear(self, update: Update) -> None:
-        super().hear(update)
+    def note(self, update: Update) -> None:
+        super().note(update)
         if self.compared == "delta":
             self.deltas.reach(update.client)
             self.deltas.put(update.client, update.delta)

@@ -66,7 +66,7 @@ class Clusters(Attributes):
         """The client's cluster, or the largest while it has none."""
         return self.home[client] if client in self.home else self.largest()
 
-    def branch_of(self, client: int) -> Branch:
+    def branch(self, client: int) -> Branch:
         return self.branches[self.of(client)]
 
     def at_home(self, updates: Sequence[Update]) -> dict[int, list[Update]]:
@@ -161,17 +161,17 @@ class Clustered(Strategy):
         return super().left(client, now)
 
     def order_for(self, client: int, now: float) -> Train:
-        return self.train(client, self.clusters.branch_of(client))
+        return self.train(client, self.clusters.branch(client))
 
     def model_for(self, client: int) -> Tensor:
-        return self.clusters.branch_of(client).weights
+        return self.clusters.branch(client).weights
 
     def cluster_of(self, client: int) -> int:
         return self.clusters.of(client)
 
     def tau(self, update: Update) -> int:
         """Staleness in versions of the client's own branch; 0 where the model came from a branch further on."""
-        return max(self.clusters.branch_of(update.client).version - update.version, 0)
+        return max(self.clusters.branch(update.client).version - update.version, 0)
 
     def splits(self) -> Sequence[Split]:
         return self.clusters.splits

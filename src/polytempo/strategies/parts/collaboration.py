@@ -50,9 +50,9 @@ class Collaboration(Strategy, ABC):
     def objective(self) -> Objective:
         """What is added to the local loss, with the received model as its anchor."""
 
-    def hear(self, update: Update) -> None:
+    def note(self, update: Update) -> None:
         """Keep what the weights need of an update."""
-        self.graph.samples[update.client] = update.samples
+        self.graph.samples[update.client] = update.own.samples
 
     def row(self, client: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
         """Who learns from whom, for one client: what ``weigh`` says, checked. Models so large that they cannot be
@@ -80,9 +80,9 @@ class Collaboration(Strategy, ABC):
         new = client >= len(self.graph) or not self.graph.joined[client]
         self.graph.join(client)
         self.models.reach(client)
-        heard = self.graph.heard()
-        if new and len(heard):
-            self.models.put(client, sum_rows(by_samples(self.graph, heard), self.models.matrix))
+        known = self.graph.known()
+        if new and len(known):
+            self.models.put(client, sum_rows(by_samples(self.graph, known), self.models.matrix))
         return super().joined(client, now)
 
     def order_from(self, client: int, weights: Tensor) -> Train:
@@ -111,10 +111,10 @@ class CollaborationRounds(Collaboration, Rounds):
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         self.t += 1
         for update in updates:
-            self.hear(update)
+            self.note(update)
         clients = np.array([update.client for update in updates])
         trained = torch.stack([update.weights for update in updates])
-        samples = np.array([update.samples for update in updates], float)
+        samples = np.array([update.own.samples for update in updates], float)
         for update in updates:
             sums = self.meet(update.client, update.weights, trained, clients, None)
             row = self.row(update.client, sums, samples / samples.sum(), clients)
@@ -128,39 +128,39 @@ class NaiveCollaboration(Collaboration):
 
     def updated(self, update: Update, now: float) -> None:
         self.t += 1
-        self.hear(update)
+        self.note(update)
         self.models.put(update.client, update.weights)
 
     def order_for(self, client: int, now: float) -> Train:
-        heard = self.graph.heard()
-        if client not in heard:
-            return self.order_from(client, self._mean(heard))
-        row = self._row(client, heard)
-        self.graph.put(client, heard, row)
-        return self.order_from(client, self._mixed(row, heard))
+        known = self.graph.known()
+        if client not in known:
+            return self.order_from(client, self._mean(known))
+        row = self._row(client, known)
+        self.graph.put(client, known, row)
+        return self.order_from(client, self._mixed(row, known))
 
     def model_for(self, client: int) -> Tensor:
-        heard = self.graph.heard()
-        return self._mixed(self._row(client, heard), heard) if client in heard else self._mean(heard)
+        known = self.graph.known()
+        return self._mixed(self._row(client, known), known) if client in known else self._mean(known)
 
-    def _row(self, client: int, heard: np.ndarray) -> np.ndarray:
+    def _row(self, client: int, known: np.ndarray) -> np.ndarray:
         everyone = np.arange(len(self.models))
         sums = self.meet(client, self.models.view(client), self.models.matrix, everyone, None)
-        samples = self.graph.samples[heard]
-        return self.row(client, sums.of(heard), samples / samples.sum(), heard)
+        samples = self.graph.samples[known]
+        return self.row(client, sums.of(known), samples / samples.sum(), known)
 
-    def _mixed(self, row: np.ndarray, heard: np.ndarray) -> Tensor:
+    def _mixed(self, row: np.ndarray, known: np.ndarray) -> Tensor:
         weights = np.zeros(len(self.models))
-        weights[heard] = row
+        weights[known] = row
         return sum_rows(weights, self.models.matrix)
 
-    def _mean(self, heard: np.ndarray) -> Tensor:
+    def _mean(self, known: np.ndarray) -> Tensor:
         """What a client gets that has not handed in."""
-        return sum_rows(by_samples(self.graph, heard), self.models.matrix) if len(heard) else self.setting.initial
+        return sum_rows(by_samples(self.graph, known), self.models.matrix) if len(known) else self.setting.initial
 
 
-def by_samples(graph: Graph, heard: np.ndarray) -> np.ndarray:
+def by_samples(graph: Graph, known: np.ndarray) -> np.ndarray:
     """Weights of those who have handed in, by client number, in proportion to their samples."""
     weights = np.zeros(len(graph))
-    weights[heard] = graph.samples[heard] / graph.samples[heard].sum()
+    weights[known] = graph.samples[known] / graph.samples[known].sum()
     return weights

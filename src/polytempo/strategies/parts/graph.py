@@ -53,14 +53,14 @@ class Graph:
         """The numbers of all who ever joined."""
         return np.flatnonzero(self.joined)
 
-    def heard(self) -> np.ndarray:
+    def known(self) -> np.ndarray:
         """The numbers of those who have handed in."""
         return np.flatnonzero(~np.isnan(self.samples))
 
     def p(self) -> np.ndarray:
         """By client number; 0 for who never joined."""
-        known = self.samples[self.heard()]
-        samples = np.where(np.isnan(self.samples), known.mean() if len(known) else 1.0, self.samples) * self.joined
+        given = self.samples[self.known()]
+        samples = np.where(np.isnan(self.samples), given.mean() if len(given) else 1.0, self.samples) * self.joined
         return samples / samples.sum()
 
     def put(self, client: int, clients: np.ndarray, row: np.ndarray) -> None:

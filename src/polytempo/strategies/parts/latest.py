@@ -90,9 +90,9 @@ class LatestClustered(DecayedMixing, Clustered, ABC):
     def updated(self, update: Update, now: float) -> None:
         if update.client in self.clusters.home:
             self.mix_in(self.clusters.branches[self.clusters.home[update.client]], update)
-        self.heard(update, now)
+        self.observed(update, now)
 
-    def heard(self, update: Update, now: float) -> None:
+    def observed(self, update: Update, now: float) -> None:
         client, vector = update.client, self.compared(update)
         if client not in self.clusters.home:
             self.clusters.assign(client, nearest(vector, self.directions(), otherwise=self.clusters.largest()))

@@ -2,14 +2,13 @@
 and what moves a model is the coordinate-wise median, or a trimmed mean, of recent deltas of different clients.
 
 Every client has one vote, however fast it is: its newest delta counts, which others it is mixed with is drawn among all
-clients of the branch, and between two moves of one client others have to be heard. Deltas move with their clients when
+clients of the branch, and between two moves of one client others have to hand in. Deltas move with their clients when
 branches split and merge."""
 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,21 +16,23 @@ from torch import Tensor
 from polytempo.core.compiled import compiled
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.orders import Orders
+from polytempo.core.state import stateful
 from polytempo.core.streams import stream
-from polytempo.strategies.parts.participation import Participation
+from polytempo.strategies.base.strategy import Strategy
+from polytempo.strategies.base.wrapper import Wrapper
 
 HANDFUL = 9
-"""Before so many clients were heard, nobody knows how far updates usually lead. Where a fifth of the clients attack,
-they are the majority of nine once in fifty times, of five once in seventeen."""
+"""Before so many clients have handed in, nobody knows how far updates usually lead. Where a fifth of the clients
+attack, they are the majority of nine once in fifty times, of five once in seventeen."""
 KEPT = 64
 """Deltas of so many clients are kept on a branch. Where a fifth of the clients attack, they are two fifths of 64 once
 in eight thousand times."""
 MOST = 30
 """No mix is of more deltas: sorting them takes time with the square of their number."""
 TURN = 0.5
-"""The share of the others on its branch, or of those who train at once where these are fewer, that have to be heard
-between two moves of one client."""
+"""The share of the others on its branch, or of those who train at once where these are fewer, that have to hand
+in between two moves of one client."""
 COORDINATES = 8192
 """So many coordinates of all deltas are sorted at a time, to stay in the cache."""
 
@@ -70,16 +71,6 @@ def parse_robust(text: str) -> Mix | None:
         ) from None
 
 
-class Screened(Protocol):
-    """What is asked of a method whose updates are screened."""
-
-    participation: Participation
-
-    def branch_of(self, update: Update) -> int: ...
-
-    def cluster_of(self, client: int) -> int: ...
-
-
 @stateful
 @dataclass(frozen=True)
 class Recent:
@@ -105,60 +96,80 @@ class Recent:
         return self.delta if self.norm <= bound else self.delta * (bound / self.norm)
 
 
-@stateful
-class Screen(Attributes):
-    """Looks at every update before the method does."""
+class Robust(Wrapper):
+    """A strategy whose updates are clipped and mixed before it is told of them. Updates that are to move no model are
+    held back: the strategy observes them."""
 
-    def __init__(self, clip: float | None, mix: Mix | None, seed: int = 0) -> None:
+    remembered = ("members", "counted", "held", "norms", "recent", "moved")
+
+    def __init__(self, inner: Strategy, clip: float | None, mix: Mix | None) -> None:
+        super().__init__(inner)
         self.clip = clip
+        """How far an update may lead, in multiples of the usual; None for any distance."""
         self.mix = mix
-        self.seed = seed
-        self.heard = 0
-        """Updates that led somewhere, so far."""
-        self.held_back = 0
-        """Updates that were to move nothing."""
+        """Of which recent deltas an update's is made; None for its own."""
+
+    def setup(self) -> None:
+        self.members: dict[int, None] = {}
+        """Clients that have joined and not left."""
+        self.counted = 0
+        """Updates with a delta, so far."""
+        self.held = 0
+        """Updates held back, so far."""
         self.norms: dict[int, float] = {}
         """Member -> the norm of its newest delta, before it was clipped."""
         self.recent: dict[int, Recent] = {}
         """Member -> its newest delta, of at most ``KEPT`` on a branch."""
         self.moved: dict[int, int] = {}
-        """Client -> with which update it last moved a model. Who comes again does not begin anew."""
+        """Client -> with which update it last moved a model. A client that comes back does not begin anew."""
 
-    def screened(self, update: Update, method: Screened) -> tuple[Update, bool]:
-        """What the method is told instead, the update itself where nothing is the matter with it, and whether that may
-        move a model; otherwise it is only heard."""
-        found, moves = self._screened(update, method)
-        self.held_back += not moves
-        return found, moves
+    @property
+    def held_back(self) -> int:
+        return self.held
 
-    def _screened(self, update: Update, method: Screened) -> tuple[Update, bool]:
+    def joined(self, client: int, now: float) -> Orders:
+        self.members[client] = None
+        return super().joined(client, now)
+
+    def left(self, client: int, now: float) -> Orders:
+        self.members.pop(client, None)
+        return super().left(client, now)
+
+    def updated(self, update: Update, now: float) -> Orders:
+        clipped, moving = self._screen(update)
+        if moving is not None:
+            return self.inner.updated(moving, now)
+        self.held += 1
+        return self.inner.observed(clipped, now)
+
+    def _screen(self, update: Update) -> tuple[Update, Update | None]:
+        """The update, clipped; and what is to move a model in its place, None if it is held back."""
         delta = update.delta
         length = float(torch.linalg.vector_norm(delta, dtype=torch.float64))
         if not length:  # of a client that had no time to train, or would not: it says nothing of what others should do
-            return update, False
-        client, members = update.client, method.participation.members
-        at_once = method.participation.quota.of(len(members))
-        self._forget_all_but(members)
-        self.heard += 1
+            return update, None
+        client, at_once = update.client, self.setting.participation.of(len(self.members))
+        self._forget_who_left()
+        self.counted += 1
         self.norms[client] = length
-        enough = len(self.norms) >= needed(len(members), at_once)
+        enough = len(self.norms) >= needed(len(self.members), at_once)
         bound = self.clip * median_low(self.norms.values()) if enough and self.clip is not None else math.inf
         if length > bound:
             update = replace(update, weights=update.start + delta * (bound / length))
         if self.mix is None:
-            return update, enough
-        branch = method.branch_of(update)
-        lot = stream(self.seed, "robust lot", client).random()
-        self.recent[client] = Recent(delta, length, self.heard, branch, method.cluster_of(client), lot)
-        peers = self._on(branch, method)
-        if not enough or not self._in_turn(client, peers, at_once):
-            return update, False
-        self.moved[client] = self.heard
-        return self._mixed(update, self.mix, peers, bound), True
+            return update, update if enough else None
+        branch = self.inner.branch_of(update)
+        lot = stream(self.setting.seed, "robust lot", client).random()
+        self.recent[client] = Recent(delta, length, self.counted, branch, self.inner.cluster_of(client), lot)
+        peers = self._on(branch)
+        if not enough or not self._is_in_turn(client, peers, at_once):
+            return update, None
+        self.moved[client] = self.counted
+        return update, self._mixed(update, self.mix, peers, bound)
 
-    def _on(self, branch: int, method: Screened) -> list[int]:
+    def _on(self, branch: int) -> list[int]:
         """The clients whose deltas count on a branch."""
-        there = [who for who, recent in self.recent.items() if recent.branch_now(method.cluster_of(who)) == branch]
+        there = [who for who, recent in self.recent.items() if recent.branch_now(self.inner.cluster_of(who)) == branch]
         if len(there) > KEPT:
             there.sort(key=lambda who: self.recent[who].lot)
             for too_many in there[KEPT:]:
@@ -167,36 +178,29 @@ class Screen(Attributes):
 
     def _mixed(self, update: Update, mix: Mix, peers: list[int], bound: float) -> Update:
         if len(peers) > mix.recent:
-            drawn = stream(self.seed, "robust mix", self.heard).choice(len(peers), mix.recent, replace=False)
+            drawn = stream(self.setting.seed, "robust mix", self.counted).choice(len(peers), mix.recent, replace=False)
             peers = [peers[place] for place in drawn]
         if peers == [update.client]:
             return update
-        mixed = trimmed_mean([self.recent[who].within(bound) for who in peers], mix.trimmed(len(peers)))
-        return replace(update, weights=update.start + mixed, own=update.weights)
+        return update.mixed(trimmed_mean([self.recent[who].within(bound) for who in peers], mix.trimmed(len(peers))))
 
-    def _in_turn(self, client: int, peers: Collection[int], at_once: int) -> bool:
-        """Have enough others been heard since this client last moved a model? A few fast clients would otherwise move
-        it again and again by what all the others said once."""
+    def _is_in_turn(self, client: int, peers: Collection[int], at_once: int) -> bool:
+        """Have enough others handed in since this client last moved a model? A few fast clients would otherwise move
+        it again and again by what all the others handed in once."""
         since = self.moved.get(client, 0)
         others = [self.recent[who].number > since for who in peers if who != client]
         return sum(others) >= TURN * min(len(others), at_once - 1)
 
-    def _forget_all_but(self, members: Collection[int]) -> None:
+    def _forget_who_left(self) -> None:
         for kept in (self.norms, self.recent):
-            for client in [client for client in kept if client not in members]:
+            for client in [client for client in kept if client not in self.members]:
                 del kept[client]
 
 
 def needed(members: int, at_once: int) -> int:
-    """How many clients have to be heard before any of them moves anything, so that those who attack and answer first
-    are not measured by themselves: more than half of those who train at once, and a handful where these are few."""
+    """How many clients have to hand in before any of them moves a model, so that those who attack and come first are
+    not measured by themselves: more than half of those who train at once, and a handful where these are few."""
     return max(at_once // 2 + 1, min(HANDFUL, members // 2 + 1))
-
-
-def leading_nowhere(update: Update, served: Tensor) -> Update:
-    """An update that moves nothing, for a method that waits for it: it starts and ends at what its client would be
-    served now. What the client handed in can still be compared."""
-    return replace(update, start=served, weights=served, own=served + update.delta, counts=False)
 
 
 def trimmed_mean(vectors: Sequence[Tensor], trimmed: int) -> Tensor:
