@@ -173,7 +173,7 @@ def test_without_decay_a_buffer_is_the_normalised_mean_of_what_went_into_it(send
     unrolled = np.zeros(1 + len(senders))
     unrolled[0] = 1.0  # of phi_0, which is what client 0 handed in
     for number, sender in enumerate(senders, 1):
-        alpha = pace._shares(sender)[0]
+        alpha = pace._count_passed(sender)[0]
         unrolled *= 1 - alpha
         unrolled[number] = alpha
     taken = np.array([row[0], *(row[sender] for sender in senders)])
@@ -226,7 +226,7 @@ def test_samples_decide_until_a_row_is_estimated():
 def test_a_row_without_any_weight_on_oneself_or_others_moves_nothing():
     pace = begun(make_strategy("pace", {}), vector(0.0), clients=2)
     pace.graph.put(1, np.arange(2), np.zeros(2))
-    assert pace._shares(0).tolist() == [0.0, 0.0]
+    assert pace._count_passed(0).tolist() == [0.0, 0.0]
 
 
 def test_numbers_of_clients_that_never_came_play_no_part():

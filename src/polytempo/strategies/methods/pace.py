@@ -9,9 +9,11 @@ import warnings
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Send, Train
+from polytempo.core.rows import Sums
 from polytempo.strategies.base.strategy import parameters, strategy
 from polytempo.strategies.methods.pfedgraph import GraphWeights
 from polytempo.strategies.parts.collaboration import Collaboration
@@ -72,27 +74,41 @@ class BufferedCollaboration(Collaboration):
         return super().order_for(client, now)
 
     def updated(self, update: Update, now: float) -> list[Send]:
-        client, decay = update.client, self.staleness(self.tau(update))
-        too_large = not torch.isfinite(torch.dot(update.weights, update.weights))  # to be compared: it teaches nobody
+        """Algorithm 1: an asynchronous round t. The comparison and the mixing are one pass over all buffers."""
+        client, theta, decay = update.client, update.weights, self.staleness(self.tau(update))
         self.t += 1
-        self.started[client] = NOT_IN_TRAINING
         self.note(update)
-        self.models.put(client, update.weights)
-        self.passed[client] = 0
-        everyone, clients = np.arange(len(self.graph)), self.graph.clients()
-        shares = None if too_large else self._shares(client) * decay
-        sums = self.meet(client, update.weights, self.models.matrix, everyone, shares)
-        self.graph.put(client, clients, self.row(client, sums.of(clients), self.graph.p()[clients], clients))
-        return self._multicast()
+        self._replace_buffer(client, theta)  # line 7
+        sums = self._update_buffers(client, theta, decay)  # lines 10 to 12
+        self._estimate_row(client, sums)  # line 8
+        return self._multicast()  # lines 14 to 16
 
-    def _shares(self, client: int) -> np.ndarray:
-        """``alpha_ij = W_ji / (W_jj + sum over pi_j of W_j.)`` for every j, client i now being part of each pi_j (Eq. 6
-        and 10); 0 for i itself. Repeats count."""
+    def _replace_buffer(self, client: int, theta: Tensor) -> None:
+        """``phi_i <- theta_i``, and pi_i is empty; the client is not in training any more."""
+        self.started[client] = NOT_IN_TRAINING
+        self.models.put(client, theta)
+        self.passed[client] = 0
+
+    def _update_buffers(self, client: int, theta: Tensor, decay: float) -> Sums:
+        """``phi_j <- lerp(phi_j, theta_i, alpha_ij)`` for every other client (Eq. 5 and 11); how theta_i compares with
+        each phi_j as it was before. A model too large to be compared teaches nobody."""
+        too_large = not torch.isfinite(torch.dot(theta, theta))
+        alpha = None if too_large else self._count_passed(client) * decay
+        return self.meet(client, theta, self.models.matrix, np.arange(len(self.graph)), alpha)
+
+    def _count_passed(self, client: int) -> np.ndarray:
+        """Client i becomes part of each pi_j (repeats count); ``W_ji / (W_jj + sum over pi_j of W_j.)`` for every j
+        (Eq. 6 and 10), 0 for i itself."""
         taken = self.graph.column(client)
         taken[client] = 0
         self.passed += taken
         total = self.graph.own() + self.passed
         return np.divide(taken, total, out=np.zeros(len(total)), where=total > 0)
+
+    def _estimate_row(self, client: int, sums: Sums) -> None:
+        """W_i over all who ever joined (Eq. 2)."""
+        clients = self.graph.clients()
+        self.graph.put(client, clients, self.row(client, sums.of(clients), self.graph.p()[clients], clients))
 
     def _multicast(self) -> list[Send]:
         """The stalest clients in training, as many as the budget allows; if the sum of their squared staleness exceeds
