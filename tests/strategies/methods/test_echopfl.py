@@ -185,7 +185,7 @@ def test_feedback_counts_while_it_is_about_the_model_of_ones_cluster():
     assert made.feedback == {2: 0.0}
 
 
-def test_a_slow_client_is_heard_though_it_was_regrouped_while_it_trained():
+def test_the_feedback_of_a_slow_client_counts_though_it_was_regrouped_while_it_trained():
     made = echopfl()
     handed_in(made, 2, vector(1, 0))
     order = next(iter(made.ready(2, 0.0)))
@@ -218,7 +218,7 @@ def test_by_loss_feedback_is_about_the_model_that_was_chosen():
         {"fit": {"feedback": {}, "soft_labels": {"a": 1}}},
     ],
 )
-def test_answers_that_make_no_sense_are_not_heard(answer):
+def test_answers_that_make_no_sense_do_not_count(answer):
     made = echopfl(refine_every=2)
     for _ in range(5):
         handed_in(made, 2, vector(1, 0), answer)

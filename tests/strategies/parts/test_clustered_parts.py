@@ -6,8 +6,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polytempo.core.branch import Branch
-from polytempo.strategies.parts.clusters import Clusters
 from polytempo.strategies.parts.cosines import cosines, cosines_by_client, mean_cosine, nearest, unit_sum
 from polytempo.strategies.parts.latest import Latest
 from support.building import vector
@@ -72,15 +70,3 @@ def test_running_sums_equal_fresh_sums(done):
         theirs = [client for client, where in latest.counted.items() if where == cluster]
         fresh = sum(((client + 1) * latest.vectors[client].double() for client in theirs), torch.zeros(2).double())
         assert torch.allclose(total, fresh, atol=1e-9)
-
-
-def test_clusters_that_were_saved_before_they_could_be_merged_come_back():
-    clusters = Clusters({0: Branch(vector(1)), 3: Branch(vector(2))})
-    clusters.join(5)
-    clusters.assign(5, 3)
-    saved = clusters.save_state()
-    old = {name: saved[name] for name in saved if name not in ("together", "next_number", "regroupings")}
-    loaded = Clusters.load_state(old)
-    assert loaded.expand(3, [5], 0.0, {}) == 4
-    assert [regrouping.target for regrouping in loaded.regroupings] == [4]
-    assert list(Clusters.load_state(saved).save_state()) == list(saved)

@@ -24,9 +24,7 @@ from polytempo.core.orders import Orders, Train
 from polytempo.strategies.base.strategy import Setting, strategy
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.rounds import Rounds, weighted_mean
-from polytempo.strategies.parts.soft_labels import as_soft_label, comparable, divergences
-
-SOFT_LABELS = "soft-labels"
+from polytempo.strategies.parts.soft_labels import SOFT_LABELS, as_soft_label, comparable, divergences
 
 
 @strategy("clusterfl")

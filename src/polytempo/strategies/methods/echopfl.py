@@ -12,27 +12,23 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.core.orders import Candidates, Order, Orders, Send, Train
+from polytempo.core.orders import Order, Orders, Send, Train
 from polytempo.core.rows import l1
 from polytempo.strategies.base.strategy import strategy
+from polytempo.strategies.parts.assignment import ASSIGNMENTS, Assignment, Rule
 from polytempo.strategies.parts.clusters import Clustered
-from polytempo.strategies.parts.cosines import cosine, norm
 from polytempo.strategies.parts.echo import Echo, Policy
 from polytempo.strategies.parts.echo_predictor import pretrained
-from polytempo.strategies.parts.refinement import along_direction, mean_feedback, nearest_pair, worst_fifth
-from polytempo.strategies.parts.soft_labels import as_soft_label, divergence, mean_soft_label
+from polytempo.strategies.parts.refinement import feedback_in, mean_feedbacks, merged, nearest_pair, worst_fifth
+from polytempo.strategies.parts.soft_labels import FIT, members_soft_label, soft_label_in
 
 UPDATES_PER_CLIENT = 4
 """Between two expansions."""
-FIT, SOFT_LABELS = "fit", "soft-labels"
-WORST = 1e9
-"""No honest feedback is higher: a label of which a client has one sample in a billion."""
 
 
 @strategy("echopfl")
@@ -44,7 +40,7 @@ class EchoPFL(Clustered):
     clusters merged."""
 
     first_clusters: int = Field(2, ge=1, description="C, how many of the first updates found a cluster")
-    assignment: Literal["l1", "cosine", "kl", "loss"] = Field(
+    assignment: Rule = Field(
         "l1",
         description="by what a client is assigned: l1 distance of models, cosine of their ways from the initial one, "
         "kl of soft labels, or loss: the lowest on its data, for which it gets all models",
@@ -97,23 +93,14 @@ class EchoPFL(Clustered):
     # What clients are told.
 
     def order_for(self, client: int, now: float) -> Train:
-        own = self.clusters.of(client)
-        others = [cluster for cluster in self.clusters.branches if cluster != own] if self.assignment == "loss" else []
-        self.training[client] = (own, *others)
-        offered = [self.clusters.branches[cluster] for cluster in self.training[client]]
+        offered = self.training[client] = self._assignment().offered(client)
         return self.train(
             client,
-            offered[0],
-            candidates=Candidates(tuple(b.weights for b in offered), tuple(b.version for b in offered))
-            if others
-            else None,
-            questions=self._questions(),
-            trainable=(self.setting.schema.last_layer,) if own in self.fine_tuned else (),
+            self.clusters.branches[offered[0]],
+            candidates=self.clusters.candidates(offered) if len(offered) > 1 else None,
+            questions=((FIT,) if self._period() else ()) + self._assignment().questions,
+            trainable=(self.setting.schema.last_layer,) if offered[0] in self.fine_tuned else (),
         )
-
-    def _questions(self) -> tuple[str, ...]:
-        about_clusters = (FIT,) if self._period() else ()
-        return (*about_clusters, SOFT_LABELS) if self.assignment == "kl" else about_clusters
 
     def pulled(self, client: int, now: float) -> list[Send]:
         return [self._send(client, self.clusters.branch(client))]
@@ -125,8 +112,7 @@ class EchoPFL(Clustered):
 
     def updated(self, update: Update, now: float) -> Iterator[Order]:
         offered = self.training.pop(update.client, ())
-        if self._founds(update):
-            self._hear_soft_label(update)
+        if self._is_founder(update):
             self._found(update)
         else:
             self._place(update, offered)
@@ -135,54 +121,27 @@ class EchoPFL(Clustered):
 
     def observed(self, update: Update, now: float) -> None:
         offered = self.training.pop(update.client, ())
-        if not self._founds(update):
+        if not self._is_founder(update):
             self._place(update, offered)
 
-    def _place(self, update: Update, offered: tuple[int, ...]) -> None:
-        """Assign the client, and hear what it says of its cluster."""
-        self._hear_soft_label(update)
-        before = self.clusters.home.get(update.client)
-        self.clusters.assign(update.client, self._nearest(update, offered))
-        self._hear_feedback(update, offered, before)
-
     def branch_of(self, update: Update) -> int:
-        if self._founds(update):
+        if self._is_founder(update):
             return self.clusters.next_number if self.founded else next(iter(self.clusters.branches))
-        return self._nearest(update, self.training.get(update.client, ()))
+        return self._assignment().cluster_for(update, self.training.get(update.client, ()))
 
     def left(self, client: int, now: float) -> Orders:
         self.training.pop(client, None)
         return super().left(client, now)
 
-    def _soft_label(self, update: Update) -> np.ndarray | None:
-        """What the client says with this update, or said last."""
-        fit = update.answers.get(FIT)
-        said = fit.get("soft_labels") if isinstance(fit, dict) else None
-        label = as_soft_label(update.answers.get(SOFT_LABELS, said))
-        return self.soft_labels.get(update.client) if label is None else label
+    def _assignment(self) -> Assignment:
+        return ASSIGNMENTS[self.assignment](self.clusters, self.setting.initial, self.soft_labels)
 
-    def _hear_soft_label(self, update: Update) -> None:
-        label = self._soft_label(update)
-        if label is not None:
-            self.soft_labels[update.client] = label
-
-    def _hear_feedback(self, update: Update, offered: tuple[int, ...], before: int | None) -> None:
-        """Keep what the client says of the model it got, unless it has just moved to a cluster that has another. Whom
-        an expansion or a merge has moved meanwhile is heard: the slow would hardly ever be otherwise."""
-        home = self.clusters.home[update.client]
-        chosen = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
-        fit = update.answers.get(FIT)
-        feedback = fit.get("feedback") if isinstance(fit, dict) else None
-        if home in (before, chosen) and isinstance(feedback, int | float) and 0 <= feedback <= WORST:
-            self.feedback[update.client] = float(feedback)
-        else:
-            self.feedback.pop(update.client, None)
-
-    def _founds(self, update: Update) -> bool:
+    def _is_founder(self, update: Update) -> bool:
         return update.client not in self.clusters.home and self.founded < self.first_clusters
 
     def _found(self, update: Update) -> None:
         """One of the first updates: it is the model of a new cluster, and nobody else's are mixed with it."""
+        self._note_soft_label(update)
         first = update.own.weights
         if self.founded == 0:
             cluster = next(iter(self.clusters.branches))  # that of the initial model
@@ -194,30 +153,29 @@ class EchoPFL(Clustered):
         self.latest[cluster] = first
         self.echoes[cluster] = Echo(first, self.first_predictor and self.first_predictor.copy())
 
-    def _nearest(self, update: Update, offered: tuple[int, ...]) -> int:
-        """The cluster that the client belongs to: on a tie, the one it is in."""
-        own = self.clusters.of(update.client)
-        if self.assignment == "loss" and update.chosen is not None:
-            chosen, at_home = offered[update.chosen], update.client in self.clusters.home
-            return own if (at_home and update.chosen == 0) or chosen not in self.clusters.branches else chosen
-        distances = {cluster: self._distance(update, cluster) for cluster in self.clusters.branches}
-        nearest = min(distances, key=lambda cluster: distances[cluster])
-        return nearest if distances[nearest] < distances[own] else own
+    def _place(self, update: Update, offered: tuple[int, ...]) -> None:
+        """Assign the client (Eq. 1), and keep what it says of its cluster."""
+        self._note_soft_label(update)
+        before = self.clusters.home.get(update.client)
+        self.clusters.assign(update.client, self._assignment().cluster_for(update, offered))
+        self._note_feedback(update, offered, before)
 
-    def _distance(self, update: Update, cluster: int) -> float:
-        model = self.clusters.branches[cluster].weights
-        if self.assignment == "kl":
-            return divergence(self._soft_label(update), self._soft_label_of(cluster, update.client))
-        if self.assignment == "cosine":
-            own, theirs = update.own.weights - self.setting.initial, model - self.setting.initial
-            return -cosine(own, theirs, norm(own) * norm(theirs))
-        return l1(update.own.weights, model)
+    def _note_soft_label(self, update: Update) -> None:
+        label = soft_label_in(update.answers)
+        if label is not None:
+            self.soft_labels[update.client] = label
 
-    def _soft_label_of(self, cluster: int, but: int | None = None) -> np.ndarray | None:
-        """The mean over its members; but for one, unless it is alone."""
-        members = self.clusters.members[cluster]
-        known = {client: self.soft_labels[client] for client in members if client in self.soft_labels}
-        return mean_soft_label({client: label for client, label in known.items() if client != but} or known)
+    def _note_feedback(self, update: Update, offered: tuple[int, ...], before: int | None) -> None:
+        """Keep what the client says of the model it got, unless it has just moved to a cluster that has another. It
+        counts for clients that an expansion or a merge has moved meanwhile: the slow would hardly ever count
+        otherwise."""
+        home = self.clusters.home[update.client]
+        chosen = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
+        feedback = feedback_in(update.answers)
+        if home in (before, chosen) and feedback is not None:
+            self.feedback[update.client] = feedback
+        else:
+            self.feedback.pop(update.client, None)
 
     def _mix(self, update: Update) -> Iterator[Order]:
         """``v_c <- lerp(v_c, u_i, share)``, and a broadcast if it pays."""
@@ -259,45 +217,35 @@ class EchoPFL(Clustered):
         """The worst served fifth of each cluster forms a new one, which begins from the same model."""
         self._forget_empty()
         for cluster in list(self.clusters.branches):
-            members = self.clusters.members[cluster]
-            known = {client: self.feedback[client] for client in members if client in self.feedback}
+            known = {c: self.feedback[c] for c in self.clusters.members[cluster] if c in self.feedback}
             worst = worst_fifth(known)
-            if not worst:
-                continue
-            rest = [client for client in known if client not in worst]
-            why = {"feedback": mean_feedback(known, worst), "of_the_others": mean_feedback(known, rest)}
-            expanded = self.clusters.expand(cluster, worst, now, why)
-            self.echoes[expanded] = self.echoes[cluster].expanded(self.clusters.branches[expanded].weights)
-            if self.last_layer:
-                self.fine_tuned[expanded] = None
-            for client in worst:
-                del self.feedback[client]
+            if worst:
+                expanded = self.clusters.expand(cluster, worst, now, mean_feedbacks(known, worst))
+                self.echoes[expanded] = self.echoes[cluster].expanded(self.clusters.branches[expanded].weights)
+                self.fine_tuned |= {expanded: None} if self.last_layer else {}
+                for client in worst:
+                    del self.feedback[client]
 
     def _merge_clusters(self, now: float) -> Iterator[Order]:
         """While there are too many clusters, the two with the most alike soft labels become one, which is broadcast."""
         self._forget_empty()
         self.fine_tuned = {}
-        merged: dict[int, None] = {}
+        fresh: dict[int, None] = {}
         while len(self.clusters.branches) > self.merge_above * self.first_clusters:
-            labels = {cluster: self._soft_label_of(cluster) for cluster in self.clusters.branches}
+            labels = {c: members_soft_label(self.soft_labels, there) for c, there in self.clusters.members.items()}
             apart, a, b = nearest_pair(labels)
             if apart == float("inf"):
                 break  # nothing is known of all but one
             main, other = (b, a) if len(self.clusters.members[b]) > len(self.clusters.members[a]) else (a, b)
-            model = self._merged(main, other)
+            v, aux = self.clusters.branches[main].weights, self.clusters.branches[other].weights
+            model = merged(self.merging, v, aux, self.latest.get(main))
             self.clusters.merge(main, other, model, now, {"divergence": apart})
             self.echoes[main] = self.echoes[main].merged(self.echoes.pop(other), model)
             self.latest.pop(other, None)
-            merged.pop(other, None)
-            merged[main] = None
-        for cluster in merged if self.broadcast != "never" else ():
+            fresh.pop(other, None)
+            fresh[main] = None
+        for cluster in fresh if self.broadcast != "never" else ():
             yield from self._broadcast(cluster)
-
-    def _merged(self, main: int, other: int) -> Tensor:
-        v, aux = self.clusters.branches[main].weights, self.clusters.branches[other].weights
-        return (
-            torch.lerp(v, aux, 0.5) if self.merging == "average" else along_direction(v, aux, self.latest.get(main, v))
-        )
 
     def _forget_empty(self) -> None:
         for cluster in self.clusters.end_empty():

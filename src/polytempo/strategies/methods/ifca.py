@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.core.orders import Candidates, Train
+from polytempo.core.orders import Train
 from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import Setting, parameters, strategy
 from polytempo.strategies.parts.clusters import Clustered
@@ -33,8 +33,7 @@ class BestOfK(Clustered):
         return {0: Branch(setting.initial)} | others
 
     def order_for(self, client: int, now: float) -> Train:
-        branches = self.clusters.branches.values()
-        offered = Candidates(tuple(b.weights for b in branches), tuple(b.version for b in branches), "best")
+        offered = self.clusters.candidates(self.clusters.branches)
         return self.train(client, self.clusters.branch(client), candidates=offered)
 
     def tau(self, update: Update) -> int:

@@ -1,13 +1,13 @@
 """Clusters: who shares a model with whom, one branch per cluster, and how the clusters came about."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.core.orders import Orders, Train
+from polytempo.core.orders import Candidates, Orders, Train
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import Attributes, stateful
 from polytempo.strategies.base.strategy import Setting, Strategy
@@ -69,6 +69,11 @@ class Clusters(Attributes):
     def branch(self, client: int) -> Branch:
         return self.branches[self.of(client)]
 
+    def candidates(self, clusters: Iterable[int]) -> Candidates:
+        """The models of these clusters, from which a client takes the best."""
+        offered = [self.branches[cluster] for cluster in clusters]
+        return Candidates(tuple(branch.weights for branch in offered), tuple(branch.version for branch in offered))
+
     def at_home(self, updates: Sequence[Update]) -> dict[int, list[Update]]:
         """The updates of a round by cluster, without those of clients that have none."""
         found: dict[int, list[Update]] = {}
@@ -124,12 +129,6 @@ class Clusters(Attributes):
         for cluster in empty:
             self._end(cluster)
         return empty
-
-    @classmethod
-    def load_state(cls, saved: dict[str, Any]) -> Self:
-        """Also of a service that was stopped before clusters could be expanded and merged."""
-        unknown = {"together": True, "next_number": max(saved["branches"]) + 1, "regroupings": []}
-        return super().load_state(saved | {name: value for name, value in unknown.items() if name not in saved})
 
     def _end(self, cluster: int) -> None:
         del self.members[cluster], self.branches[cluster]

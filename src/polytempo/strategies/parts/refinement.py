@@ -3,15 +3,25 @@ two are merged, and into what."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.strategies.parts.soft_labels import divergence
+from polytempo.strategies.parts.soft_labels import FIT, divergence
 
 FEWEST = 5
 """Clients with a feedback that a cluster must have to be expanded."""
+WORST = 1e9
+"""No honest feedback is higher: a label of which a client has one sample in a billion."""
+
+
+def feedback_in(answers: Mapping[str, Any]) -> float | None:
+    """The feedback that a client answers; None for anything else, since clients may send what they like."""
+    fit = answers.get(FIT)
+    feedback = fit.get("feedback") if isinstance(fit, dict) else None
+    return float(feedback) if isinstance(feedback, int | float) and 0 <= feedback <= WORST else None
 
 
 def worst_fifth(feedback: Mapping[int, float]) -> list[int]:
@@ -26,6 +36,13 @@ def nearest_pair(labels: Mapping[int, np.ndarray | None]) -> tuple[float, int, i
     return min((divergence(labels[a], labels[b]), a, b) for a, b in combinations(sorted(labels), 2))
 
 
+def merged(merging: Literal["direction", "average"], main: Tensor, other: Tensor, latest: Tensor | None) -> Tensor:
+    """The model of two clusters that become one; ``latest`` is the last update of the main one, if there was any."""
+    if merging == "average":
+        return torch.lerp(main, other, 0.5)
+    return along_direction(main, other, main if latest is None else latest)
+
+
 def along_direction(main: Tensor, other: Tensor, latest: Tensor) -> Tensor:
     """Algorithm 1: ``dir = v_aux - v_main``, ``post = u_main - v_main`` of the latest update, ``x = dir * post``,
     ``alpha = max(x, 0) / max(x)``, ``v = alpha v_aux + (1 - alpha) v_main``, coordinate by coordinate: the other model
@@ -35,6 +52,8 @@ def along_direction(main: Tensor, other: Tensor, latest: Tensor) -> Tensor:
     return torch.lerp(main, other, (agreement.clamp(min=0) / most).float()) if most > 0 else main
 
 
-def mean_feedback(feedback: Mapping[int, float], clients: Sequence[int]) -> float:
-    """The mean over these clients, 0 if there are none."""
-    return float(np.mean([feedback[client] for client in clients])) if clients else 0.0
+def mean_feedbacks(feedback: Mapping[int, float], worst: Sequence[int]) -> dict[str, float]:
+    """Why a cluster is expanded: the mean feedback of the worst served clients, and of the others."""
+    theirs = [feedback[client] for client in worst]
+    others = [given for client, given in feedback.items() if client not in worst]
+    return {"feedback": float(np.mean(theirs)), "of_the_others": float(np.mean(others)) if others else 0.0}

@@ -1,11 +1,15 @@
 """Soft labels: what a model makes of a client's data on average, as shares of the classes, and how unlike two are."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+SOFT_LABELS = "soft-labels"
+"""The question for the soft label of the trained model."""
+FIT = "fit"
+"""The question how well the received model fits, answered with its feedback and its soft label."""
 SMALLEST = 1e-6
 """Added to every share, so that a class that one side never names does not make two sides infinitely unlike."""
 ROUNDING = 1e-3
@@ -23,6 +27,13 @@ def as_soft_label(answer: Any) -> np.ndarray | None:
     return shares if abs(shares.sum() - 1) <= ROUNDING else None
 
 
+def soft_label_in(answers: Mapping[str, Any]) -> np.ndarray | None:
+    """The soft label that a client answers: of the model it trained, else of the one it received."""
+    fit = answers.get(FIT)
+    received = fit.get("soft_labels") if isinstance(fit, dict) else None
+    return as_soft_label(answers.get(SOFT_LABELS, received))
+
+
 def comparable(labels: Mapping[int, np.ndarray]) -> list[int]:
     """The clients whose soft labels have as many classes as most, by number."""
     counts = Counter(len(label) for label in labels.values())
@@ -36,6 +47,14 @@ def mean_soft_label(labels: Mapping[int, np.ndarray]) -> np.ndarray | None:
         return None
     mean: np.ndarray = np.mean([labels[client] for client in comparable(labels)], axis=0)
     return mean
+
+
+def members_soft_label(
+    labels: Mapping[int, np.ndarray], members: Iterable[int], but: int | None = None
+) -> np.ndarray | None:
+    """The mean over these members; without one of them, unless it is alone."""
+    known = {client: labels[client] for client in members if client in labels}
+    return mean_soft_label({client: label for client, label in known.items() if client != but} or known)
 
 
 def divergence(p: np.ndarray | None, q: np.ndarray | None) -> float:
