@@ -72,7 +72,7 @@ def hits(data_dir: Path, seed: int) -> tuple[float, float, float, int]:
     """Of all judged states of a run by the RNN: how often it, and the mean of the last ten changes, was right, the
     share of the commoner outcome, and the number of states."""
     judged: list[tuple[bool, bool, bool]] = []
-    record, pays = Echo.record, Echo.pays
+    record, decide = Echo.record, Echo.decide
     open_states: dict[int, tuple[bool, bool, float]] = {}
 
     def note_record(echo: Echo, model: Tensor, change: float) -> None:
@@ -82,12 +82,12 @@ def hits(data_dir: Path, seed: int) -> tuple[float, float, float, int]:
             judged.append((said == outcome, by_mean == outcome, outcome))
         record(echo, model, change)
 
-    def note_pays(echo: Echo, policy: Any, rho: float) -> bool:
-        said = pays(echo, policy, rho)
+    def note_decide(echo: Echo, policy: Any, rho: float) -> bool:
+        said = decide(echo, policy, rho)
         open_states[id(echo)] = (said, bool(echo.accumulated >= np.mean(echo.changes)), echo.accumulated)
         return said
 
-    Echo.record, Echo.pays = note_record, note_pays  # type: ignore[method-assign]
+    Echo.record, Echo.decide = note_record, note_decide  # type: ignore[method-assign]
     try:
         run_experiment(
             make_experiment(
@@ -106,7 +106,7 @@ def hits(data_dir: Path, seed: int) -> tuple[float, float, float, int]:
             )
         )
     finally:
-        Echo.record, Echo.pays = record, pays  # type: ignore[method-assign]
+        Echo.record, Echo.decide = record, decide  # type: ignore[method-assign]
     said, by_mean, outcome = np.array(judged).mean(axis=0)
     return float(said), float(by_mean), float(max(outcome, 1 - outcome)), len(judged)
 

@@ -134,7 +134,7 @@ def test_updates_whose_starts_lie_too_far_apart_are_not_compared():
     assert before.vector is strategy.buffers.of(3)[0].vector
     world.visit(0)
     assert strategy.buffers.of(1)[0] is before  # holds one of client 0 already
-    strategy.buffers.empty(1)
+    strategy.buffers.take(1)
     world.visit(0)
     assert strategy.buffers.of(1) == []  # version 6 against 0
 
@@ -195,7 +195,7 @@ def test_a_newcomer_with_an_empty_buffer_joins_the_largest_cluster():
     newcomer = 10 + (next(iter(strategy.clusters.members[largest])) + 1) % 2  # of the other group
     world.join(newcomer)
     assert newcomer in strategy.clusters.newcomers
-    strategy.buffers.empty(newcomer)
+    strategy.buffers.take(newcomer)
     world.visit(newcomer)
     assert strategy.clusters.home[newcomer] == largest
 

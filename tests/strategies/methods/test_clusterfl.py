@@ -9,7 +9,7 @@ import torch
 
 from polytempo.api import simulate
 from polytempo.strategies import make_strategy
-from polytempo.strategies.methods.clusterfl import SOFT_LABELS, ClusterFL, by_average_linkage, places
+from polytempo.strategies.methods.clusterfl import SOFT_LABELS, ClusterFL, by_average_linkage, parts_by_cluster
 from polytempo.strategies.parts.participation import EVERYONE, Quota
 from support.building import begun, update, vector
 
@@ -49,7 +49,7 @@ def test_average_linkage_joins_who_is_near_on_average():
 
 def test_a_part_goes_on_as_the_cluster_that_most_of_it_comes_from():
     home = {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}
-    assert places([[0, 1, 2], [3, 4]], home, [0, 1]) == {1: [0, 1, 2], 0: [3, 4]}
+    assert parts_by_cluster([[0, 1, 2], [3, 4]], home, [0, 1]) == {1: [0, 1, 2], 0: [3, 4]}
 
 
 def test_clients_with_like_outputs_share_a_model_that_is_their_mean():

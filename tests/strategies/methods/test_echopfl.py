@@ -325,9 +325,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
 
     aggregations: list[int] = []
     broadcasts: list[int] = []
-    record, sent = Echo.record, Echo.sent
+    record, mark_sent = Echo.record, Echo.mark_sent
     monkeypatch.setattr(Echo, "record", lambda echo, *given: (aggregations.append(1), record(echo, *given))[1])
-    monkeypatch.setattr(Echo, "sent", lambda echo, *given: (broadcasts.append(1), sent(echo, *given))[1])
+    monkeypatch.setattr(Echo, "mark_sent", lambda echo, *given: (broadcasts.append(1), mark_sent(echo, *given))[1])
     return aggregations, broadcasts
 
 

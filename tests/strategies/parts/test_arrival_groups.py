@@ -323,7 +323,7 @@ class Happenings(RuleBasedStateMachine):
     # What is always so.
 
     @invariant()
-    def every_update_is_in_one_place(self) -> None:
+    def every_update_is_in_one_assign(self) -> None:
         waiting = [arrival.update for arrival in chain(*self.keeper.gathered.values(), self.keeper.late)]
         numbers = [number for _, number in chain(*self.keeper.aggregated)]
         assert sorted(numbers + [update.weights.item() for update in waiting]) == list(range(self.handed))
@@ -372,7 +372,7 @@ class Happenings(RuleBasedStateMachine):
                 self.hand_in(client)
                 self.get_ready(client)
             self.tell_all_timers()
-            self.every_update_is_in_one_place()
+            self.every_update_is_in_one_assign()
         if self.training:
             assert set(range(handed)) <= {number for _, number in chain(*self.keeper.aggregated)}
 

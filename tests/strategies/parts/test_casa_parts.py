@@ -143,7 +143,7 @@ def test_buffers_keep_their_budget_hold_nobody_twice_and_copy_nothing(offers):
     for sender, owners, budget in offers:
         fingerprint = Fingerprint.of(sender, torch.randn(3), samples=1)
         made.append(fingerprint.vector)
-        buffers.empty(sender)
+        buffers.take(sender)
         buffers.offer(fingerprint, np.array([owner for owner in owners if owner != sender], np.int64))
         if len(buffers) > budget:
             size = len(buffers)

@@ -38,29 +38,29 @@ def test_the_accumulated_change_is_the_distance_from_the_last_broadcast():
     echo = walked(3, 5, 4)
     assert list(echo.changes) == [3, 2, 1]
     assert echo.accumulated == 4
-    echo.sent(vector(4))
+    echo.mark_sent(vector(4))
     echo.record(vector(6), 2.0)
     assert echo.accumulated == 2
     assert l1(vector(1, -2), vector(0, 1)) == 4
 
 
 def test_the_default_policy_broadcasts_from_rho_times_the_mean_of_the_last_ten_changes():
-    assert not walked(1, 2, 3, 4).pays("accumulated", 5)
-    assert walked(1, 2, 3, 4, 5).pays("accumulated", 5)
-    assert not walked(1, 0, 1, 0, 1, 0, 1).pays("accumulated", 5)
+    assert not walked(1, 2, 3, 4).decide("accumulated", 5)
+    assert walked(1, 2, 3, 4, 5).decide("accumulated", 5)
+    assert not walked(1, 0, 1, 0, 1, 0, 1).decide("accumulated", 5)
     many = walked(*range(100, 1100, 100), *range(1001, 1011))  # the first ten changes are forgotten
     assert list(many.changes) == [1] * 10
-    assert many.pays("accumulated", 5)
+    assert many.decide("accumulated", 5)
 
 
 def test_equation_4_broadcasts_when_as_much_has_accumulated_as_the_last_change():
-    assert walked(2, 4).pays("eq4", 5)  # 4 >= 2
-    assert not walked(2, -1).pays("eq4", 5)  # 1 < 3
+    assert walked(2, 4).decide("eq4", 5)  # 4 >= 2
+    assert not walked(2, -1).decide("eq4", 5)  # 1 < 3
 
 
 def test_always_and_never():
-    assert walked(1).pays("always", 5)
-    assert not walked(1, 100).pays("never", 5)
+    assert walked(1).decide("always", 5)
+    assert not walked(1, 100).decide("never", 5)
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=80), st.floats(1, 8))
@@ -69,9 +69,9 @@ def test_while_changes_do_not_grow_at_most_one_in_rho_aggregations_is_broadcast(
     for size in sorted(sizes, reverse=True):
         place += size
         echo.record(torch.tensor([place], dtype=torch.float64), size)
-        if echo.pays("accumulated", rho * 1.001):  # but for rounding
+        if echo.decide("accumulated", rho * 1.001):  # but for rounding
             broadcasts += 1
-            echo.sent(torch.tensor([place], dtype=torch.float64))
+            echo.mark_sent(torch.tensor([place], dtype=torch.float64))
     assert broadcasts <= len(sizes) / rho
 
 
@@ -138,7 +138,7 @@ def test_the_pretrained_predictor_fits_what_was_recorded_better_than_the_commone
     predictor = pretrained()
     changes = np.array([change for change, _ in RECORDED])
     said = [
-        predictor.expects_less(changes[place - LAST + 1 : place + 1].tolist(), RECORDED[place][1])
+        predictor.judge(changes[place - LAST + 1 : place + 1].tolist(), RECORDED[place][1])
         for place in range(LAST - 1, len(RECORDED) - 1, 4)
     ]
     hits = np.mean(np.array(said) == (outcomes.numpy()[::4] == 1))
@@ -157,8 +157,8 @@ def test_the_predictor_learns_a_rule_while_it_is_in_use():
             hits.append(said == (change == 1.0))
         place += change
         echo.record(vector(place), change)
-        said = echo.pays("rnn", 5)
-        echo.sent(vector(place))
+        said = echo.decide("rnn", 5)
+        echo.mark_sent(vector(place))
     labels = [outcome for _, outcome in echo.predictor.known]
     assert sum(labels) == LAST / 2  # a broadcast after the state was judged does not change what it was
     assert np.mean(hits[-40:]) > 0.9
@@ -169,11 +169,11 @@ def test_the_predictor_learns_only_from_states_that_it_judged():
     before = predictor.weights
     predictor.learn(1.0)
     assert predictor.weights is before
-    predictor.expects_less([1.0], 1.0)
+    predictor.judge([1.0], 1.0)
     predictor.learn(1.0)
     assert not torch.equal(predictor.weights, before)
     assert [outcome for _, outcome in predictor.known] == [1.0]
-    predictor.expects_less([1.0], 1.0)
+    predictor.judge([1.0], 1.0)
     predictor.learn(1.1)
     assert [outcome for _, outcome in predictor.known] == [1.0, 0.0]
 
@@ -181,11 +181,11 @@ def test_the_predictor_learns_only_from_states_that_it_judged():
 def test_a_predictor_comes_back_as_it_was_saved():
     predictor = pretrained()
     for step in range(12):
-        predictor.expects_less([1.0, 2.0], 1.5)
+        predictor.judge([1.0, 2.0], 1.5)
         predictor.learn(1.0 + step % 2)
     loaded = unpack(*pack(predictor))
     for one in (predictor, loaded):
-        one.expects_less([2.0, 1.0], 1.5)
+        one.judge([2.0, 1.0], 1.5)
         one.learn(1.0)
     assert torch.equal(predictor.weights, loaded.weights)
 
@@ -195,9 +195,9 @@ def test_a_model_that_does_not_change_any_more_is_no_trouble(policy):
     echo = Echo(vector(0), pretrained() if policy == "rnn" else None)
     for _ in range(12):
         echo.record(vector(0), 0.0)
-        assert policy == "rnn" or not echo.pays(policy, 5)
+        assert policy == "rnn" or not echo.decide(policy, 5)
     if policy == "rnn":
-        echo.pays(policy, 5)
+        echo.decide(policy, 5)
         echo.record(vector(0), 0.0)
         assert echo.predictor is not None
         assert torch.isfinite(echo.predictor.weights).all()

@@ -30,35 +30,35 @@ def test_never_more_than_k_are_busy_and_none_twice(k, choice, happenings):
         busy.update(clients)
 
     for client in range(10):
-        start(participation.ready(client))
+        start(participation.release(client))
     for what, client in happenings:
         if what == "finish" and client in busy:
             busy.remove(client)
-            start(participation.ready(client))
+            start(participation.release(client))
         elif what == "leave" and client in participation.members:
             busy.discard(client)
             participation.leave(client)
             start(participation.fill())
         elif what == "join" and client not in participation.members:
             participation.join(client)
-            start(participation.ready(client))
+            start(participation.release(client))
         assert len(busy) == participation.busy == min(k, len(participation.members))
 
 
 def test_round_robin_takes_clients_in_the_order_they_became_ready():
     participation = joined(Quota(count=1, choice="round-robin"), 3)
-    turns = [client for c in (0, 1, 2) for client in participation.ready(c)]
+    turns = [client for c in (0, 1, 2) for client in participation.release(c)]
     for _ in range(5):
-        turns += participation.ready(turns[-1])
+        turns += participation.release(turns[-1])
     assert turns == [0, 1, 2, 0, 1, 2]
 
 
 def test_random_choice_reaches_everyone_and_repeats_with_the_seed():
     def turns(seed: int) -> list[int]:
         participation = joined(Quota(count=1), 5, seed)
-        picked = [client for c in range(5) for client in participation.ready(c)]
+        picked = [client for c in range(5) for client in participation.release(c)]
         for _ in range(60):
-            picked += participation.ready(picked[-1])
+            picked += participation.release(picked[-1])
         return picked
 
     assert set(turns(1)) == set(range(5))
@@ -67,17 +67,17 @@ def test_random_choice_reaches_everyone_and_repeats_with_the_seed():
 
 def test_a_busy_client_that_joins_again_is_not_counted_twice():
     participation = joined(Quota(count=1), 2)
-    (first,) = participation.ready(0)
+    (first,) = participation.release(0)
     participation.join(first)
     assert participation.busy == 0
-    assert participation.ready(1) == [1]
+    assert participation.release(1) == [1]
 
 
 def test_a_saved_participation_goes_on_as_if_nothing_had_happened():
     one = joined(Quota(count=2), 6)
-    busy = [client for c in range(6) for client in one.ready(c)]
+    busy = [client for c in range(6) for client in one.release(c)]
     other = unpack(*pack(one))
-    assert [one.ready(client) for client in busy] == [other.ready(client) for client in busy]
+    assert [one.release(client) for client in busy] == [other.release(client) for client in busy]
 
 
 @pytest.mark.parametrize("text", ["k:0", "k", "share:0", "share:1.5", "some", "k:3:alphabetical", "all:4"])
@@ -98,13 +98,13 @@ def test_a_round_among_some_takes_the_quota_of_them_or_nobody(choice):
     participation = joined(Quota(count=2, choice=choice), 6)
     for client in (5, 3, 1):
         participation.rest(client)
-    assert participation.round_among([0, 1, 2]) == []  # two are wanted, one is idle
-    picked = participation.round_among([1, 3, 4, 5])
+    assert participation.begin_round_among([0, 1, 2]) == []  # two are wanted, one is idle
+    picked = participation.begin_round_among([1, 3, 4, 5])
     assert len(set(picked)) == participation.busy == 2
     assert set(picked) <= {1, 3, 5}
     assert choice == "random" or picked == [5, 3]  # in the order they became ready
-    assert participation.round_among([1, 3, 5]) == []
-    assert participation.round_among([]) == []
+    assert participation.begin_round_among([1, 3, 5]) == []
+    assert participation.begin_round_among([]) == []
 
 
 def test_a_round_among_some_reaches_everyone_and_repeats_with_the_seed():
@@ -114,7 +114,7 @@ def test_a_round_among_some_reaches_everyone_and_repeats_with_the_seed():
             participation.rest(client)
         rounds = []
         for _ in range(30):
-            rounds.append(participation.round_among([1, 3, 5, 7]))
+            rounds.append(participation.begin_round_among([1, 3, 5, 7]))
             for client in rounds[-1]:
                 participation.rest(client)
         return rounds

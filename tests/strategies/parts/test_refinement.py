@@ -108,7 +108,7 @@ def with_three_clusters(**parameters: Any) -> EchoPFL:
     handed_in(made, 0, vector(0, 0), fit(0.0, 0.9, 0.1))
     handed_in(made, 2, vector(0, 0), fit(0.0, 0.9, 0.1))  # the 4th: nobody is expanded, merging is due in two
     handed_in(made, 1, vector(8, 0), fit(0.0, 0.2, 0.8))
-    made.clusters.found(made.clusters.branches[1].__class__(vector(8, 6), 5), [3])
+    made.clusters.add(made.clusters.branches[1].__class__(vector(8, 6), 5), [3])
     made.echoes[2] = made.echoes[1].expanded(vector(8, 6))
     made.soft_labels[3] = np.array([0.1, 0.9])
     return made

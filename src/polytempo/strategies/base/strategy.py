@@ -75,7 +75,7 @@ class Strategy:
 
     def ready(self, client: int, now: float) -> Orders:
         """A client is free and asks for work."""
-        return self._start(self.participation.ready(client), now)
+        return self._start(self.participation.release(client), now)
 
     def updated(self, update: Update, now: float) -> Orders:
         """A client hands in its result. It says ``ready`` afterwards."""
@@ -83,7 +83,7 @@ class Strategy:
 
     def observed(self, update: Update, now: float) -> Orders:
         """A client hands in a result that robust mixing holds back: it moves no model. By default ``updated`` receives
-        a copy with a zero delta, since a method may wait for the client. Methods that place clients do that here."""
+        a copy with a zero delta, since a method may wait for the client. Methods that assign clients do that here."""
         return self.updated(update.as_held_back(self.model_for(update.client)), now)
 
     def pulled(self, client: int, now: float) -> Orders:

@@ -61,7 +61,7 @@ class DynamicClusters(Clustered, ABC):
 
     def left(self, client: int, now: float) -> Orders:
         self.began[client] = -1
-        self.buffers.empty(client)
+        self.buffers.take(client)
         return super().left(client, now)
 
     def order_for(self, client: int, now: float) -> Train:
@@ -95,7 +95,7 @@ class DynamicClusters(Clustered, ABC):
     def _receive(self, update: Update) -> tuple[Fingerprint, list[Fingerprint]]:
         """The client is not in training any more; what is compared of its update, and with what."""
         self.began[update.client] = -1
-        return self._fingerprint(update), self.buffers.empty(update.client)
+        return self._fingerprint(update), self.buffers.take(update.client)
 
     def _decay_of(self, update: Update) -> Decay:
         """The decay in the client's cluster, from which the client's alpha is noted."""
@@ -140,9 +140,9 @@ class DynamicClusters(Clustered, ABC):
         inside = sum(other.client in self.clusters.members[cluster] for other in others)
         self.fresh[cluster] = self.fresh.get(cluster, 0) + inside
         if inside:
-            self._split_if_clear(cluster, now)
+            self._split_if_due(cluster, now)
 
-    def _split_if_clear(self, cluster: int, now: float) -> None:
+    def _split_if_due(self, cluster: int, now: float) -> None:
         """Algorithm 3: into R parts, if the eigengap says R > 1 and the decay is small enough to trust it. Members that
         were never compared with anyone are newcomers from then on."""
         size = len(self.clusters.members[cluster])

@@ -41,7 +41,7 @@ class CFL(Clustered, Rounds):
         for client in [client for client in self.clusters.newcomers if client in self.deltas]:
             self.clusters.assign(client, nearest(self.deltas[client], means, otherwise=self.clusters.largest()))
         for cluster, theirs in averaged.items():
-            members = self.clusters.complete(cluster, [update.client for update in theirs])
+            members = self.clusters.splittable(cluster, [update.client for update in theirs])
             if members:
                 norms = [norm(self.deltas[client]) for client in members]
                 why = {"mean_norm": norm(means[cluster]), "max_norm": max(norms)}
@@ -69,7 +69,7 @@ class CFLAsync(LatestClustered):
     def directions(self) -> Mapping[int, Tensor]:
         return self.latest.sums
 
-    def look(self, cluster: int, members: Sequence[int], now: float) -> None:
+    def split_if_due(self, cluster: int, members: Sequence[int], now: float) -> None:
         samples = sum(self.latest.scales[client] for client in members)
         mean_norm = norm(self.latest.sums[cluster]) / samples
         why = {"mean_norm": mean_norm, "max_norm": max(self.latest.norms[client] for client in members)}

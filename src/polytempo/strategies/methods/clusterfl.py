@@ -71,7 +71,7 @@ class ClusterFL(Clustered, Rounds):
     def _recluster(self, movable: Collection[int]) -> None:
         clients = comparable(self.soft_labels)
         parts = by_average_linkage(clients, divergences([self.soft_labels[client] for client in clients]), self.k)
-        for cluster, part in places(parts, self.clusters.home, list(self.clusters.branches)).items():
+        for cluster, part in parts_by_cluster(parts, self.clusters.home, list(self.clusters.branches)).items():
             for client in [client for client in part if client in movable]:
                 self.clusters.assign(client, cluster)
 
@@ -86,7 +86,9 @@ def by_average_linkage(clients: Sequence[int], distances: np.ndarray, parts: int
     return [[client for client, label in zip(clients, labels, strict=True) if label == part] for part in range(parts)]
 
 
-def places(parts: Sequence[Sequence[int]], home: Mapping[int, int], clusters: Sequence[int]) -> dict[int, list[int]]:
+def parts_by_cluster(
+    parts: Sequence[Sequence[int]], home: Mapping[int, int], clusters: Sequence[int]
+) -> dict[int, list[int]]:
     """Which part goes on as which cluster: as many clients as possible stay at home."""
     from scipy.optimize import linear_sum_assignment  # here, because it takes long to import
 

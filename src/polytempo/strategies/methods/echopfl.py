@@ -113,16 +113,16 @@ class EchoPFL(Clustered):
     def updated(self, update: Update, now: float) -> Iterator[Order]:
         offered = self.training.pop(update.client, ())
         if self._is_founder(update):
-            self._found(update)
+            self._found_cluster(update)
         else:
-            self._place(update, offered)
+            self._assign(update, offered)
             yield from self._mix(update)
         yield from self._refine(now)
 
     def observed(self, update: Update, now: float) -> None:
         offered = self.training.pop(update.client, ())
         if not self._is_founder(update):
-            self._place(update, offered)
+            self._assign(update, offered)
 
     def branch_of(self, update: Update) -> int:
         if self._is_founder(update):
@@ -139,7 +139,7 @@ class EchoPFL(Clustered):
     def _is_founder(self, update: Update) -> bool:
         return update.client not in self.clusters.home and self.founded < self.first_clusters
 
-    def _found(self, update: Update) -> None:
+    def _found_cluster(self, update: Update) -> None:
         """One of the first updates: it is the model of a new cluster, and nobody else's are mixed with it."""
         self._note_soft_label(update)
         first = update.own.weights
@@ -148,12 +148,12 @@ class EchoPFL(Clustered):
             self.clusters.branches[cluster].replace(first)
             self.clusters.assign(update.client, cluster)
         else:
-            cluster = self.clusters.found(Branch(first, 1), [update.client])
+            cluster = self.clusters.add(Branch(first, 1), [update.client])
         self.founded += 1
         self.latest[cluster] = first
         self.echoes[cluster] = Echo(first, self.first_predictor and self.first_predictor.copy())
 
-    def _place(self, update: Update, offered: tuple[int, ...]) -> None:
+    def _assign(self, update: Update, offered: tuple[int, ...]) -> None:
         """Assign the client (Eq. 1), and keep what it says of its cluster."""
         self._note_soft_label(update)
         before = self.clusters.home.get(update.client)
@@ -185,12 +185,12 @@ class EchoPFL(Clustered):
         branch.mix(update.weights, self.mixing or 1 / (len(self.clusters.members[cluster]) + 1))
         self.latest[cluster] = update.weights
         echo.record(branch.weights, l1(branch.weights, before))
-        if echo.pays(self.broadcast, self.rho):
+        if echo.decide(self.broadcast, self.rho):
             yield from self._broadcast(cluster)
 
     def _broadcast(self, cluster: int) -> Iterator[Order]:
         branch = self.clusters.branches[cluster]
-        self.echoes[cluster].sent(branch.weights)
+        self.echoes[cluster].mark_sent(branch.weights)
         for client in self.clusters.members[cluster]:
             if len(self.training.get(client, ())) == 1:  # who was offered several may train another cluster's
                 yield self._send(client, branch)

@@ -68,7 +68,7 @@ class FedAT(Strategy):
 
     def ready(self, client: int, now: float) -> Orders:
         self.participation.rest(client)
-        made = self._made_tiers()
+        made = self._current_tiers()
         return self._begin_rounds([made[self.tier_of[client]]], now)
 
     def updated(self, update: Update, now: float) -> Orders:
@@ -80,7 +80,7 @@ class FedAT(Strategy):
         if round_.waiting:
             return None
         self._end(round_)
-        return self._begin_rounds(self._made_tiers(), now, about_to_be_ready=update.client)
+        return self._begin_rounds(self._current_tiers(), now, about_to_be_ready=update.client)
 
     def left(self, client: int, now: float) -> Orders:
         self.participation.leave(client)
@@ -91,7 +91,7 @@ class FedAT(Strategy):
             del round_.waiting[client]
             if not round_.waiting:
                 self._end(round_)
-        return self._begin_rounds(self._made_tiers(), now)
+        return self._begin_rounds(self._current_tiers(), now)
 
     def order_for(self, client: int, now: float) -> Train:
         return self.train(client, self.model, objective=Objective(proximal=self.proximal))
@@ -105,7 +105,7 @@ class FedAT(Strategy):
         for tier in among:
             if not self.participation.could_fill(len(tier)) or about_to_be_ready in tier or self._is_engaged(tier):
                 continue
-            members = sorted(self.participation.round_among(tier))
+            members = sorted(self.participation.begin_round_among(tier))
             if members:
                 self.open.append(Round(dict.fromkeys(tier), now, dict.fromkeys(members)))
                 started += members
@@ -133,7 +133,7 @@ class FedAT(Strategy):
         self.models = {client: kept for client, kept in self.models.items() if client in self.participation.members}
         self.tiers = None
 
-    def _made_tiers(self) -> list[list[int]]:
+    def _current_tiers(self) -> list[list[int]]:
         if self.tiers is None:
             members = self.participation.members
             measured = {client: self.seconds[client] for client in members if client in self.seconds}

@@ -87,7 +87,7 @@ class FedSEA(Strategy):
         self.pace[client] = Pace(max(seconds, FASTEST), self.setting.work.steps_for(update.own.samples))
         self.gathered.append(update)
         self.held[client] = False
-        return self._without(client, now)
+        return self._stop_awaiting(client, now)
 
     def fired(self, key: str, now: float) -> Orders:
         return self._synchronise(now) if self.point is not None and key == str(self.point.number) else None
@@ -96,9 +96,9 @@ class FedSEA(Strategy):
         """What the client handed in before still counts."""
         self.participation.leave(client)
         self.held.pop(client, None)
-        return self._without(client, now)
+        return self._stop_awaiting(client, now)
 
-    def _without(self, client: int, now: float) -> Orders:
+    def _stop_awaiting(self, client: int, now: float) -> Orders:
         """Nobody has to wait for this client any more."""
         self.training.pop(client, None)
         if self.point is not None:

@@ -76,7 +76,7 @@ class ICFL(RisingThreshold, Rounds):
         for client in [client for client in self.clusters.newcomers if client in self.handed_in]:
             self.clusters.assign(client, nearest(self.handed_in[client], self.models(), self.clusters.largest()))
         for cluster, theirs in averaged.items():
-            members = self.clusters.complete(cluster, [update.client for update in theirs])
+            members = self.clusters.splittable(cluster, [update.client for update in theirs])
             if members:
                 units = unit_sum([self.handed_in[client] for client in members])
                 parts, why = self.verdict(units, members, self.handed_in)
@@ -108,7 +108,7 @@ class ICFLAsync(RisingThreshold, LatestClustered):
         self.t += 1
         super().updated(update, now)
 
-    def look(self, cluster: int, members: Sequence[int], now: float) -> None:
+    def split_if_due(self, cluster: int, members: Sequence[int], now: float) -> None:
         parts, why = self.verdict(self.latest.sums[cluster], members, self.latest.vectors)
         if len(parts) == 2:
             self.split(cluster, parts, now, why)

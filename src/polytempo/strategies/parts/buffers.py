@@ -66,7 +66,7 @@ class Buffers(Attributes):
         for number in before[left == right].tolist():
             del self.held[number]
 
-    def empty(self, owner: int) -> list[Fingerprint]:
+    def take(self, owner: int) -> list[Fingerprint]:
         """Forget a client's buffer; what was in it, oldest first."""
         found = self.of(owner)
         if found:

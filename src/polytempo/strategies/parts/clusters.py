@@ -82,7 +82,7 @@ class Clusters(Attributes):
                 found.setdefault(self.home[update.client], []).append(update)
         return found
 
-    def complete(self, cluster: int, handed_in: Collection[int]) -> list[int]:
+    def splittable(self, cluster: int, handed_in: Collection[int]) -> list[int]:
         """The members of a cluster that could be split: two or more, all of whom handed in; else nobody."""
         members = self.members[cluster]
         return list(members) if len(members) >= 2 and all(client in handed_in for client in members) else []
@@ -92,11 +92,11 @@ class Clusters(Attributes):
         members, branch = self.members[cluster], self.branches[cluster]
         if sorted(client for part in parts for client in part) != sorted(members):
             raise ValueError(f"the parts {parts} are no partition of cluster {cluster} with members {list(members)}")
-        numbers = tuple(self.found(Branch(branch.weights, branch.version), part) for part in parts)
+        numbers = tuple(self.add(Branch(branch.weights, branch.version), part) for part in parts)
         self._end(cluster)
         self.splits.append(Split(now, cluster, numbers, tuple(map(tuple, parts)), {**why}))
 
-    def found(self, branch: Branch, clients: Sequence[int]) -> int:
+    def add(self, branch: Branch, clients: Sequence[int]) -> int:
         """Begin a cluster with these clients, out of those they were in; its number."""
         number = self.next_number
         self.next_number += 1
@@ -108,7 +108,7 @@ class Clusters(Attributes):
     def expand(self, cluster: int, clients: Sequence[int], now: float, why: Mapping[str, float]) -> int:
         """Begin a cluster for some members of another, from its weights and version; its number."""
         branch = self.branches[cluster]
-        number = self.found(Branch(branch.weights, branch.version), clients)
+        number = self.add(Branch(branch.weights, branch.version), clients)
         self.regroupings.append(Regrouping(now, "expansion", cluster, number, tuple(clients), {**why}))
         return number
 

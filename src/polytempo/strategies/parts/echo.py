@@ -38,20 +38,20 @@ class Echo(Attributes):
         self.changes.append(change)
         self.accumulated = l1(model, self.broadcast)
 
-    def pays(self, policy: Policy, rho: float) -> bool:
-        """Is it time to broadcast? ``accumulated``: the accumulated change is at least rho times the mean of the last
-        ones. ``eq4``: it is at least the last one, which stands for the next (Eq. 4). ``rnn``: the predictor says that
-        it will be at least the next one."""
+    def decide(self, policy: Policy, rho: float) -> bool:
+        """Decide whether to broadcast now. ``accumulated``: if the accumulated change is at least rho times the mean of
+        the last ones. ``eq4``: if it is at least the last one, which stands for the next (Eq. 4). ``rnn``: if the
+        predictor says that it will be at least the next one."""
         if policy == "accumulated":
             return self.accumulated >= max(rho * float(np.mean(self.changes)), TINY)
         if policy == "eq4":
             return self.accumulated >= max(self.changes[-1], TINY)
         if policy == "rnn":
             assert self.predictor is not None
-            return self.predictor.expects_less(self.changes, self.accumulated)
+            return self.predictor.judge(self.changes, self.accumulated)
         return policy == "always"
 
-    def sent(self, model: Tensor) -> None:
+    def mark_sent(self, model: Tensor) -> None:
         """The model was broadcast."""
         self.broadcast, self.accumulated = model, 0.0
 

@@ -57,8 +57,8 @@ class Predictor(Attributes):
         self.known: deque[tuple[list[float], float]] = deque(maxlen=LAST)
         """Windows and whether the change that had accumulated was at least the one that followed (Eq. 4)."""
 
-    def expects_less(self, changes: Sequence[float], accumulated: float) -> bool:
-        """Will the next change be at most the accumulated one?"""
+    def judge(self, changes: Sequence[float], accumulated: float) -> bool:
+        """Say whether the next change will be at most the accumulated one; ``learn`` comes back to this verdict."""
         window = window_of(changes, accumulated)
         self.judged = window, accumulated
         with torch.no_grad():

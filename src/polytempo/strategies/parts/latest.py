@@ -80,7 +80,7 @@ class LatestClustered(DecayedMixing, Clustered, ABC):
         """What stands for each cluster when a newcomer is placed."""
 
     @abstractmethod
-    def look(self, cluster: int, members: Sequence[int], now: float) -> None:
+    def split_if_due(self, cluster: int, members: Sequence[int], now: float) -> None:
         """Split this cluster, if it has to be. It has two members or more and all of them have handed in."""
 
     def left(self, client: int, now: float) -> Orders:
@@ -99,9 +99,9 @@ class LatestClustered(DecayedMixing, Clustered, ABC):
             return
         cluster, length = self.clusters.home[client], norm(vector)
         self.latest.put(client, cluster, vector, self.scale(update, length), length)
-        members = self.clusters.complete(cluster, self.latest.counted)
+        members = self.clusters.splittable(cluster, self.latest.counted)
         if members:
-            self.look(cluster, members, now)
+            self.split_if_due(cluster, members, now)
 
     def split(self, cluster: int, parts: Sequence[Sequence[int]], now: float, why: Mapping[str, float]) -> None:
         self.clusters.split(cluster, parts, now, why)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 from typing import Literal
 
@@ -27,6 +28,7 @@ class Quota:
 EVERYONE = Quota()
 
 
+@cache
 def parse_quota(text: str) -> Quota:
     """``all``, ``k:10`` (at most 10 at once, chosen at random), ``k:10:round-robin``, ``share:0.1``."""
     kind, *rest = text.split(":")
@@ -69,7 +71,7 @@ class Participation:
         self._forget(client)
         self.members[client] = False
 
-    def ready(self, client: int) -> list[int]:
+    def release(self, client: int) -> list[int]:
         """A client is free; whom to start now, asynchronously: up to the quota."""
         self.rest(client)
         return self.fill()
@@ -87,7 +89,7 @@ class Participation:
         """Start idle clients until as many are busy as the quota allows."""
         return self._pick(min(self.quota.of(len(self.members)) - self.busy, len(self._idle)))
 
-    def round(self) -> list[int]:
+    def begin_round(self) -> list[int]:
         """The members of a synchronous round, or nobody while fewer than the quota are idle."""
         return self._pick(self.wanted())
 
@@ -109,7 +111,7 @@ class Participation:
         """Are so many idle, whoever they are, that a round among this many clients might begin?"""
         return self.quota.of(clients) <= len(self._idle)
 
-    def round_among(self, clients: Sequence[int]) -> list[int]:
+    def begin_round_among(self, clients: Sequence[int]) -> list[int]:
         """The members of a synchronous round among these clients, or nobody while fewer of them than the quota are
         idle. Costs O(1) per client named, and for round-robin per idle client."""
         wanted = self.quota.of(len(clients))

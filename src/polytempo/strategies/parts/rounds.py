@@ -44,7 +44,7 @@ class Rounds(Strategy, ABC):
     def _open(self, now: float) -> Orders:
         if self.waiting:
             return None
-        self.waiting = dict.fromkeys(sorted(self.participation.round()))
+        self.waiting = dict.fromkeys(sorted(self.participation.begin_round()))
         return self._start(list(self.waiting), now)
 
     def _close(self, now: float) -> None:
