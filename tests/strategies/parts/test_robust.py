@@ -144,6 +144,7 @@ def test_an_update_that_is_held_back_leaves_the_model_as_it_is_though_its_start_
     server.inner.updated = lambda one, now: told.append(one)
     server.updated(update(0, 0, HERE, vector(0, 1)), 0.0)
     assert told[0].weights.tolist() == told[0].start.tolist() == [5, 5]
+    assert (told[0].samples, told[0].weight) == (1, 0)
     assert told[0].own.delta.tolist() == [0, 1]
 
 

@@ -65,7 +65,7 @@ class ClusterFL(Clustered, Rounds):
         for update in updates:
             trained.setdefault(self.clusters.of(update.client), []).append(update)
         for cluster, theirs in trained.items():  # models, not deltas: who comes from elsewhere started elsewhere
-            mean = weighted_mean((update.weights for update in theirs), [update.samples for update in theirs])
+            mean = weighted_mean((update.weights for update in theirs), [update.weight for update in theirs])
             self.clusters.branches[cluster].replace(mean)
 
     def _recluster(self, movable: Collection[int]) -> None:

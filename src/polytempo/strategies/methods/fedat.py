@@ -119,9 +119,9 @@ class FedAT(Strategy):
         if not round_.arrived:
             return
         updates = sorted(round_.arrived, key=lambda update: update.client)
-        model = weighted_mean((update.weights for update in updates), [update.samples for update in updates])
+        model = weighted_mean((update.weights for update in updates), [update.weight for update in updates])
         self.seconds |= round_.seconds
-        self.samples |= {update.client: update.samples or self.samples.get(update.client, 1) for update in updates}
+        self.samples |= {update.client: update.weight or self.samples.get(update.client, 1) for update in updates}
         fewest = min((self.rounds[client] for client in self.models), default=1)
         counted = {**self.participation.members, **round_.seconds}
         for client in round_.tier:

@@ -29,7 +29,7 @@ class FedCompass(ArrivalGroups):
 
     def weight(self, update: Update) -> float:
         """``st(tau_i) p_i``"""
-        if not update.samples:
+        if not update.weight:
             return 0.0
         self.importance.note(update.client, update.samples)
         share = self.importance.of(update.client, len(self.participation.members))

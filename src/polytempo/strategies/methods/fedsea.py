@@ -84,7 +84,7 @@ class FedSEA(Strategy):
     def updated(self, update: Update, now: float) -> Orders:
         client = update.client
         seconds = (now - self.training[client].began) / max(update.steps, 1)
-        self.pace[client] = Pace(max(seconds, FASTEST), self.setting.work.steps_for(update.own.samples))
+        self.pace[client] = Pace(max(seconds, FASTEST), self.setting.work.steps_for(update.samples))
         self.gathered.append(update)
         self.held[client] = False
         return self._stop_awaiting(client, now)
@@ -125,7 +125,7 @@ class FedSEA(Strategy):
 
     def weight(self, update: Update) -> float:
         """``n_i s(tau_i)``"""
-        return update.samples * self.staleness(self.tau(update))
+        return update.weight * self.staleness(self.tau(update))
 
     def _go_on(self, now: float) -> Iterator[Order]:
         """Start those whose turn it is, for the next point, which is set if there is none."""

@@ -85,7 +85,7 @@ class Oort(FedAvg):
         if mean_square is None:
             self.seen.pop(update.client, None)
         else:
-            utility = update.own.samples * math.sqrt(mean_square)
+            utility = update.samples * math.sqrt(mean_square)
             self.seen[update.client] = Seen(utility, now - self.opened, self.round)
             self.gathered += utility
         return super().updated(update, now)

@@ -56,7 +56,7 @@ class Port(Strategy):
     def _weight(self, update: Update, delta: Tensor) -> float:
         fresh = self.staleness_bound / (self.tau(update) + self.staleness_bound)
         alike = (1 + cosine(delta, self.last_step, norm(delta) * norm(self.last_step))) / 2
-        return update.samples * (self.freshness * fresh + self.agreement * alike)
+        return update.weight * (self.freshness * fresh + self.agreement * alike)
 
     def _ask_the_stale(self) -> list[Report]:
         oldest = self.model.version - self.staleness_bound

@@ -52,7 +52,7 @@ class Collaboration(Strategy, ABC):
 
     def note(self, update: Update) -> None:
         """Keep what the weights need of an update."""
-        self.graph.samples[update.client] = update.own.samples
+        self.graph.samples[update.client] = update.samples
 
     def row(self, client: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
         """Who learns from whom, for one client: what ``weigh`` says, checked. Models so large that they cannot be
@@ -114,7 +114,7 @@ class CollaborationRounds(Collaboration, Rounds):
             self.note(update)
         clients = np.array([update.client for update in updates])
         trained = torch.stack([update.weights for update in updates])
-        samples = np.array([update.own.samples for update in updates], float)
+        samples = np.array([update.samples for update in updates], float)
         for update in updates:
             sums = self.meet(update.client, update.weights, trained, clients, None)
             row = self.row(update.client, sums, samples / samples.sum(), clients)

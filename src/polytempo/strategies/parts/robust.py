@@ -138,13 +138,13 @@ class Robust(Wrapper):
         return super().left(client, now)
 
     def updated(self, update: Update, now: float) -> Orders:
-        clipped, moving = self._screened(update)
+        clipped, moving = self._screen(update)
         if moving is not None:
             return self.inner.updated(moving, now)
         self.held += 1
         return self.inner.observed(clipped, now)
 
-    def _screened(self, update: Update) -> tuple[Update, Update | None]:
+    def _screen(self, update: Update) -> tuple[Update, Update | None]:
         """The update, clipped; and what is to move a model in its place, None if it is held back."""
         delta = update.delta
         length = float(torch.linalg.vector_norm(delta, dtype=torch.float64))

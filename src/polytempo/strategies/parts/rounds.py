@@ -55,7 +55,7 @@ class Rounds(Strategy, ABC):
 
 def mean_delta(updates: Sequence[Update]) -> Tensor:
     """``sum_i n_i / n delta_i`` over the updates of a round."""
-    return weighted_mean((update.delta for update in updates), [update.samples for update in updates])
+    return weighted_mean((update.delta for update in updates), [update.weight for update in updates])
 
 
 def weighted_mean(vectors: Iterable[Tensor], weights: Sequence[float]) -> Tensor:
