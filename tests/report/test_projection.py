@@ -80,22 +80,22 @@ def test_the_initial_model_has_a_sketch_of_zeros() -> None:
 
 def test_a_row_has_the_clients_that_trained_since_the_last_one() -> None:
     sketches = Sketches(torch.zeros(500), 3, seed=0)
-    assert sketches.row(0.0, 0) is None
+    assert sketches.take_row(0.0, 0) is None
     for client in (2, 0, 2):
         sketches.keep(client, torch.full((500,), float(client + 1)))
-    row = sketches.row(7.0, 3)
+    row = sketches.take_row(7.0, 3)
     assert row is not None
     assert (row["time"], row["updates"], row["clients"].tolist()) == (7.0, 3, [0, 2])
     assert row["sketches"] == pytest.approx(np.array([[1.0], [3.0]]) * sketches.sketch(torch.ones(500)), rel=1e-3)
     assert all(number == float(f"{number:.{DIGITS}g}") for number in row["sketches"].flat)
-    assert sketches.row(8.0, 3) is None
+    assert sketches.take_row(8.0, 3) is None
 
 
 def test_of_many_clients_some_are_followed_spread_over_all() -> None:
     sketches = Sketches(torch.zeros(10), 2 * FOLLOWED, seed=0)
     for client in range(2 * FOLLOWED):
         sketches.keep(client, torch.ones(10))
-    row = sketches.row(1.0, 2 * FOLLOWED)
+    row = sketches.take_row(1.0, 2 * FOLLOWED)
     assert row is not None
     assert len(row["clients"]) == FOLLOWED
     assert (row["clients"][0], row["clients"][-1], np.diff(row["clients"]).max()) == (0, 2 * FOLLOWED - 1, 3)

@@ -17,15 +17,15 @@ def pool():
 def test_results_come_back_by_key_in_any_order(pool):
     for key in range(20):
         pool.submit(key, float(key), lambda key=key: key * key)
-    assert [pool.result(key) for key in reversed(range(20))] == [key * key for key in reversed(range(20))]
+    assert [pool.fetch(key) for key in reversed(range(20))] == [key * key for key in reversed(range(20))]
 
 
 def test_no_more_than_the_bound_is_computed_ahead(pool):
     begun = []
     for key in range(50):
         pool.submit(key, float(key), lambda key=key: begun.append(key))
-    pool.result(0)
-    pool.result(1)
+    pool.fetch(0)
+    pool.fetch(1)
     assert max(begun) <= 1 + 4
 
 
@@ -37,7 +37,7 @@ def test_the_earliest_arrival_is_computed_first():
         pool.submit(key, float(key), lambda key=key: order.append(key))
     gate.set()
     for key in ("gate", 1, 2, 3):
-        pool.result(key)
+        pool.fetch(key)
     pool.close()
     assert order == [1, 2, 3]
 
@@ -48,14 +48,14 @@ def test_a_cancelled_job_leaves_room_for_others(pool):
     for key in range(9):
         pool.cancel(key)
     pool.submit("next", 100.0, lambda: "done")
-    assert pool.result(9) is None
-    assert pool.result("next") == "done"
+    assert pool.fetch(9) is None
+    assert pool.fetch("next") == "done"
 
 
 def test_an_error_in_a_job_is_raised_where_it_is_fetched(pool):
     pool.submit("bad", 0.0, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        pool.result("bad")
+        pool.fetch("bad")
     assert pool.evaluate([lambda: 1, lambda: 2]) == [1, 2]
 
 

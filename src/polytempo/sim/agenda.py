@@ -37,13 +37,13 @@ class Agenda(Attributes):
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    def ticket(self) -> int:
+    def draw_ticket(self) -> int:
         """A number that was never given before."""
         self.number += 1
         return self.number
 
     def put(self, at: float, kind: Kind, client: int, detail: Any = None) -> None:
-        heapq.heappush(self.entries, (at, int(kind), self.ticket(), client, detail))
+        heapq.heappush(self.entries, (at, int(kind), self.draw_ticket(), client, detail))
 
     def next_time(self) -> float:
         return self.entries[0][0]

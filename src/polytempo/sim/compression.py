@@ -48,7 +48,7 @@ class Compression:
             sends=tuple((step, replace(send, weights=_rounded(send.weights))) for step, send in assignment.sends),
         )
 
-    def arriving(self, update: Update, flight: Flight, trained: Tensor | None) -> Update:
+    def deliver(self, update: Update, flight: Flight, trained: Tensor | None) -> Update:
         """What the server makes of what a client sends: counted from the model as it was before it travelled."""
         if self.upload is None:
             return update

@@ -81,7 +81,7 @@ class Evaluator:
         graph = self.strategy.collaboration()
         if graph is not None:
             self.history.graphs.append(graph_row(now, updates, graph))
-        sketched = None if self.sketches is None else self.sketches.row(now, updates)
+        sketched = None if self.sketches is None else self.sketches.take_row(now, updates)
         if sketched is not None:
             self.history.sketches.append(sketched)
         self.evaluated_at = updates

@@ -64,7 +64,7 @@ class Lookahead:
                 self._changed.notify_all()
             job.state = "dropped"
 
-    def result(self, key: object) -> Any:
+    def fetch(self, key: object) -> Any:
         """Wait for a job, before all others, and forget it."""
         job = self._jobs[key]
         with self._changed:
@@ -85,7 +85,7 @@ class Lookahead:
         keys = [("evaluation", next(self._numbers)) for _ in works]
         for key, work in zip(keys, works, strict=True):
             self._submit(key, AT_ONCE, _Job(work, "evaluation"))
-        return [self.result(key) for key in keys]
+        return [self.fetch(key) for key in keys]
 
     def spent(self) -> Spent:
         """Where the time went so far, the work going on included."""

@@ -195,7 +195,7 @@ class Simulator:
         elif isinstance(order, Train):
             self._dispatch(order)
         elif isinstance(order, Send):
-            self.traffic.send(self.now, order.client in self._trainings)
+            self.traffic.count_send(self.now, order.client in self._trainings)
             self._tell(order, self.network.model_bytes)
         else:
             self._tell(order, 0)
@@ -203,9 +203,9 @@ class Simulator:
     def _dispatch(self, order: Train) -> None:
         client = order.client
         generation = int(self.clients.generation[client])
-        flight = Flight(self.agenda.ticket(), order, int(self.clients.orders[client]), self.now)
+        flight = Flight(self.agenda.draw_ticket(), order, int(self.clients.orders[client]), self.now)
         self.clients.orders[client] += 1
-        self.traffic.order(self.now, order.models_down)
+        self.traffic.count_order(self.now, order.models_down)
         here = self.now + self.network.down_seconds(client, order.models_down * self.network.model_bytes)
         density = 1.0 if order.mask is None else float(order.mask.float().mean())
         upload = trained_entries(self.learner.schema, order.mask, order.trainable)
@@ -275,12 +275,12 @@ class Simulator:
             self.pool.cancel(ticket)
         if isinstance(order, Send):
             self.history.mark(self.now, "refresh", client, ordered=ordered)
-            training.refresh(self.agenda.ticket(), order, done)
+            training.refresh(self.agenda.draw_ticket(), order, done)
         else:
             self.history.mark(self.now, "report", client)
             if training.is_held:
                 training.begins, training.generation = self.now, int(self.clients.generation[client])
-            training.steps, training.flight.reported = done, self.agenda.ticket()
+            training.steps, training.flight.reported = done, self.agenda.draw_ticket()
             self.agenda.put(self.now + self.network.up_seconds(training), Kind.ARRIVAL, client, training.ticket)
         if not training.is_held:
             self._submit(training)
@@ -307,10 +307,10 @@ class Simulator:
             return  # it was told to report, and did
         del self._trainings[client]
         order = training.flight.order
-        own: Update = self.pool.result(ticket)
+        own: Update = self.pool.fetch(ticket)
         trained = trained_entries(self.learner.schema, order.mask, order.trainable)
-        update = self.uploads.arriving(own, training.flight, trained)
-        self.traffic.upload(self.now, training.upload_bytes)
+        update = self.uploads.deliver(own, training.flight, trained)
+        self.traffic.count_upload(self.now, training.upload_bytes)
         if update is None:
             self._refuse(client, order.due)
             return

@@ -40,7 +40,7 @@ class Sketches:
         signed = ((weights - self._initial) * self._signs).double()
         return torch.zeros(SIZE, dtype=torch.float64).index_add_(0, self._buckets, signed).numpy()
 
-    def row(self, now: float, updates: int) -> dict[str, Any] | None:
+    def take_row(self, now: float, updates: int) -> dict[str, Any] | None:
         """The sketches that have changed since the last row; None if none have."""
         if not self._new:
             return None

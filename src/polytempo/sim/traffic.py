@@ -29,19 +29,19 @@ class Traffic:
         self._last_multicast = -1.0
         self._moment: Row | None = None
 
-    def order(self, now: float, models: int) -> None:
+    def count_order(self, now: float, models: int) -> None:
         """A Train order was sent, with that many models in one download."""
         self.orders += 1
-        self._download(now, models)
+        self._count_download(now, models)
 
-    def send(self, now: float, in_training: bool) -> None:
+    def count_send(self, now: float, in_training: bool) -> None:
         """A model was sent, to a client in training or to one that is not."""
-        self._download(now, 1)
+        self._count_download(now, 1)
         if in_training and now > self._last_multicast:
             self.multicasts += 1
             self._last_multicast = now
 
-    def upload(self, now: float, nbytes: int) -> None:
+    def count_upload(self, now: float, nbytes: int) -> None:
         """An update has arrived."""
         if self.model_bytes:
             self.uploads += 1
@@ -50,7 +50,7 @@ class Traffic:
             moment["up"] += nbytes
             moment["uploads"] += 1
 
-    def _download(self, now: float, models: int) -> None:
+    def _count_download(self, now: float, models: int) -> None:
         if self.model_bytes:
             nbytes = models * self.model_bytes
             self.downloads += 1

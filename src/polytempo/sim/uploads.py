@@ -65,11 +65,11 @@ class Uploads:
         self.attackers = [] if attack is None else attack.attackers(clients, seed)
         self.compression = compression or Compression()
 
-    def arriving(self, update: Update, flight: Flight, trained: Tensor | None) -> Update | None:
+    def deliver(self, update: Update, flight: Flight, trained: Tensor | None) -> Update | None:
         """What the server gets of what a client trained; ``trained`` are the coordinates that the order let move (None:
         all). None if it holds NaN or Inf: it is refused, and no error is fed back for it."""
         sent = self.sent(update, flight.count, trained)
-        return self.compression.arriving(sent, flight, trained) if is_finite(sent.weights) else None
+        return self.compression.deliver(sent, flight, trained) if is_finite(sent.weights) else None
 
     def sent(self, update: Update, count: int, trained: Tensor | None = None) -> Update:
         """What a client sends, before it is encoded; ``count`` is how many orders it carried out before."""
