@@ -30,7 +30,7 @@ def main() -> None:
     print(f"{size:,} parameters, {4 * size:,} bytes in float32, one thread")
     for words in ("fp16", "topk:0.1", "topk:0.01"):
         feedback = ErrorFeedback(parse_encoding(words))
-        feedback.taken(feedback.encode(difference)[1])
+        feedback.keep(feedback.encode(difference)[1])
         arrays, _ = feedback.encode(difference)
         encoding = milliseconds(lambda: feedback.encode(difference))  # noqa: B023
         decoding = milliseconds(lambda: feedback.encoding.decode(arrays, size))  # noqa: B023

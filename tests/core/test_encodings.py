@@ -107,7 +107,7 @@ def test_with_error_feedback_everything_arrives_in_the_end(words: str) -> None:
     arrived = np.zeros(400, np.float32)
     for difference in produced:
         encoded, left = feedback.encode(difference)
-        feedback.taken(left)
+        feedback.keep(left)
         arrived += feedback.encoding.decode(encoded, 400)
     assert feedback.residual is not None
     assert np.allclose(arrived + feedback.residual, np.sum(produced, 0), atol=1e-4)
@@ -117,7 +117,7 @@ def test_with_error_feedback_everything_arrives_in_the_end(words: str) -> None:
 def test_what_was_not_taken_is_neither_sent_nor_held_back() -> None:
     feedback = ErrorFeedback(parse_encoding("topk:0.1"))
     _, left = feedback.encode(normal(50, "taken"))
-    feedback.taken(left)
+    feedback.keep(left)
     first, _ = feedback.encode(normal(50, "refused"))
     again, _ = feedback.encode(normal(50, "refused"))
     assert feedback.residual is left

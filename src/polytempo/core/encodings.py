@@ -107,7 +107,7 @@ class Encodings:
 
 
 class ErrorFeedback:
-    """What one client has not sent yet. ``encode`` an update, and when it has been taken, say so."""
+    """What one client has not sent yet. ``encode`` an update, and ``keep`` what is left once the server has it."""
 
     def __init__(self, encoding: Encoding, residual: np.ndarray | None = None) -> None:
         self.encoding = encoding
@@ -124,8 +124,8 @@ class ErrorFeedback:
         arrays = self.encoding.encode(part)
         return arrays, added(whole, -self.encoding.decode(arrays, part.size), trained)
 
-    def taken(self, left: np.ndarray) -> None:
-        """The update has been taken."""
+    def keep(self, left: np.ndarray) -> None:
+        """Add this to the next update: the server has the one that it is left of."""
         self.residual = left
 
 

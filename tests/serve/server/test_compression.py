@@ -125,7 +125,7 @@ def test_what_top_k_holds_back_is_sent_in_later_updates(tmp_path: Path) -> None:
             schema = server.host.service.schema
             client.push(task, schema.views(start + step), samples=5, timeout=30)
             encoded, left = twin.encode(start + step - start)
-            twin.taken(left)
+            twin.keep(left)
             assert torch.equal(flat(server), before + torch.from_numpy(twin.encoding.decode(encoded, 64)))
             arrived.append(flat(server) - before)
     assert all(int((step != 0).sum()) == 7 for step in arrived)

@@ -172,9 +172,9 @@ class Client:
         try:
             self._connection.ask(pb.Head(push=push), _body(upload, extra), timeout)
         except RefusedError:
-            self._uploads.refused()
+            self._uploads.discard()
             raise
-        self._uploads.taken(upload)
+        self._uploads.confirm(upload)
         with self._changed:
             if self._task is task:  # the answer brought no new one
                 self._drop_task()

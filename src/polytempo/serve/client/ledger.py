@@ -125,9 +125,9 @@ def _mu(updates: Updates) -> float:
 def read_updates(file: Path) -> Updates:
     """What the file counts. A file that is not there, or holds something else, is an error and not a new beginning."""
     try:
-        said = json.loads(file.read_bytes())
-        updates = {float(noise): count for noise, count in said["updates_by_noise"].items()}
-        if said["format"] != FORMAT or not all(n > 0 and type(k) is int and k >= 0 for n, k in updates.items()):
+        found = json.loads(file.read_bytes())
+        updates = {float(noise): count for noise, count in found["updates_by_noise"].items()}
+        if found["format"] != FORMAT or not all(n > 0 and type(k) is int and k >= 0 for n, k in updates.items()):
             raise ValueError
     except FileNotFoundError:
         raise UserError(
@@ -154,12 +154,12 @@ def begin(file: Path) -> None:
                 )
             write_updates(file, {})
     except OSError as error:
-        raise UserError(f"The ledger {file} cannot be written: {error.strerror}. Choose another place.") from None
+        raise UserError(f"The ledger {file} cannot be written: {error.strerror}. Choose another file.") from None
 
 
 def write_updates(file: Path, updates: Updates) -> None:
-    said = {"format": FORMAT, "updates_by_noise": {repr(float(noise)): count for noise, count in updates.items()}}
-    write_bytes(file, json.dumps(said).encode() + b"\n", 0o600)
+    content = {"format": FORMAT, "updates_by_noise": {repr(float(noise)): count for noise, count in updates.items()}}
+    write_bytes(file, json.dumps(content).encode() + b"\n", 0o600)
 
 
 def _locked(file: Path) -> AbstractContextManager[None]:

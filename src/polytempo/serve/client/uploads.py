@@ -58,13 +58,13 @@ class Uploads:
             self._made = about, Upload(task.base, self.wish, arrays, left)
         return self._made[1]
 
-    def taken(self, upload: Upload) -> None:
+    def confirm(self, upload: Upload) -> None:
         """The server has it."""
         self._made = None
         if self._feedback is not None and upload.left is not None:
-            self._feedback.taken(upload.left)
+            self._feedback.keep(upload.left)
 
-    def refused(self) -> None:
+    def discard(self) -> None:
         """The server does not want it."""
         self._made = None
 
