@@ -74,7 +74,7 @@ class Call:
 class Recorder:
     """Stands before a simulator's strategy and writes down its events and orders."""
 
-    _events = ("joined", "ready", "receive", "pulled", "fired", "left")
+    _events = ("joined", "ready", "updated", "pulled", "fired", "left")
 
     def __init__(self, sim: Simulator) -> None:
         self._strategy, self._record = sim.strategy, sim._record
