@@ -37,21 +37,7 @@ def simulate_experiment(
     if reuse and directory is not None and is_finished(experiment, directory):
         return Run.load(directory)
     done = run_experiment(experiment, directory, progress, objects=objects)
-    history = done.history
-    run = Run(
-        done.config,
-        done.result,
-        history.evaluations,
-        history.updates,
-        history.marks,
-        done.splits,
-        done.similarity,
-        history.graphs,
-        regroupings=done.regroupings,
-        sketch_log=history.sketches,
-        traffic_log=history.traffic,
-        exchange_log=history.exchanges,
-    )
+    run = Run(done.config, done.result, done.history, done.splits, done.regroupings, done.similarity)
     if directory is not None:
         from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
 

@@ -24,6 +24,7 @@ FIGURES = [
     "virtual_time",
     "time_to_target",
     "updates",
+    "refused",
     "client_steps",
     "wall_seconds",
     "train_seconds",

@@ -6,13 +6,14 @@ import pytest
 
 from polytempo.papers.echopfl_drift import after_drifts, before_drifts, drift_times, rounds_to_recover
 from polytempo.report.run import Run
+from support.runs import made_run
 
 
 def run(accuracies: Sequence[float], drifts: Sequence[float]) -> Run:
     """Four clients; an evaluation every 10 s and every 8 updates; drifts at these times."""
     evaluations = [{"time": 10.0 * i, "updates": 8 * i, "accuracy": accuracy} for i, accuracy in enumerate(accuracies)]
     marks = [{"kind": "drift", "time": time, "client": client} for time in drifts for client in (0, 2)]
-    return Run({"clients": 4}, {}, evaluations, marks=marks)
+    return made_run({"clients": 4}, {}, evaluations, marks=marks)
 
 
 def test_a_drift_before_the_first_update_is_none():

@@ -11,12 +11,15 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, StepPatch
 
 from polytempo import simulate
-from polytempo.report.drawing.arrivals import FIRST, NEUTRAL, arrival_timeline, idle_shares
+from polytempo.report.drawing.arrivals import FIRST, NEUTRAL, arrival_timeline
 from polytempo.report.drawing.canvas import INK
+from polytempo.report.drawing.idle import idle_shares
+from polytempo.report.facts.arrivals import Arrived, ArrivedGroup
 from polytempo.report.facts.contenders import COLOURS
 from polytempo.report.page import page
-from polytempo.report.run import Arrived, ArrivedGroup, Run
+from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
+from support.runs import made_run
 
 BLUE = COLOURS[0]
 
@@ -60,7 +63,7 @@ def run_of(
     clients = len({row["client"] for row in log}) or 3
     last = {"time": 130.0, "updates": len(log), "accuracy": 0.5, "per_client": [0.5] * clients} | evaluation
     result = {"strategy": strategy, "seed": seed, "accuracy": 0.5, "virtual_time": 130.0, "updates": len(log)}
-    return Run({"clients": clients}, result, [last], log, marks or [])
+    return made_run({"clients": clients}, result, [last], log, marks or [])
 
 
 def bars(axes: Axes, colour: str) -> int:

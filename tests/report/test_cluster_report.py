@@ -15,9 +15,11 @@ from matplotlib.colors import to_hex
 from polytempo import simulate
 from polytempo.core.branch import Branch
 from polytempo.core.streams import stream
-from polytempo.report.drawing import clusters
-from polytempo.report.drawing.tree import label_rows
-from polytempo.report.facts.lineage import described, group_colours, lineage
+from polytempo.report.drawing.clusters import similarity
+from polytempo.report.drawing.colours import group_colours
+from polytempo.report.drawing.sizes import cluster_sizes
+from polytempo.report.drawing.tree import cluster_tree, label_rows
+from polytempo.report.facts.lineage import described, lineage
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
@@ -26,6 +28,7 @@ from polytempo.sim.experiment import make_experiment
 from polytempo.sim.measures import accuracy_per_cluster, purity
 from polytempo.sim.run import run_experiment
 from polytempo.strategies.parts.clusters import Clustered
+from support.runs import made_run
 
 SETTINGS: dict[str, Any] = {"clients": 8, "partition": "groups:2", "updates": 48, "eval_every": 8}
 
@@ -112,7 +115,7 @@ def clustered_run(clients: int, splits: list[dict], similarity: np.ndarray | Non
         for time, of in ((0, np.zeros(clients)), (100, cluster_of))
     ]
     result = {"strategy": "casa", "seed": 0, "virtual_time": 100.0, "clusters": rows[-1]["clusters"], "purity": 0.5}
-    return Run({"clients": clients}, result, rows, splits=splits, similarity=similarity)
+    return made_run({"clients": clients}, result, rows, splits=splits, similarity=similarity)
 
 
 def bipartitions(clients: int, count: int) -> list[dict]:
@@ -243,7 +246,7 @@ def test_the_table_has_clusters_purity_and_ari_once_a_method_clusters(parity: Ru
 def test_clusters_that_clients_move_between_are_shown_by_size() -> None:
     run = simulated("Moving")
     assert run.has_clusters()
-    axes = clusters.cluster_sizes(run, "#0072b2").axes[0]
+    axes = cluster_sizes(run, "#0072b2").axes[0]
     assert axes.get_ylabel() == "clients"
     assert [text.get_text().split(":")[0] for text in axes.texts] == ["cluster 0", "cluster 1"]
     assert "The clients of each cluster at every evaluation." in page([run], "moving")
@@ -270,7 +273,7 @@ def test_a_cluster_that_no_split_explains_is_known_from_the_evaluations() -> Non
 @pytest.mark.parametrize(("clients", "splits"), [(4, 1), (20, 19), (100, 20), (300, 150)])
 def test_a_tree_of_many_splits_stays_a_readable_size(clients: int, splits: int) -> None:
     run = clustered_run(clients, bipartitions(clients, splits))
-    width, height = clusters.cluster_tree(run, "#0072b2").get_size_inches()
+    width, height = cluster_tree(run, "#0072b2").get_size_inches()
     assert (width, height < 12) == (10, True)
 
 
@@ -287,7 +290,7 @@ def test_the_heat_map_is_ordered_by_cluster_and_shows_who_was_never_compared() -
     splits = bipartitions(8, 1)
     alike = np.fromfunction(lambda i, j: ((i + j) % 2 == 0) * 1.0, (8, 8))
     alike[0, 1] = alike[1, 0] = np.nan  # even client 0 comes first, odd client 1 fifth
-    figure = clusters.similarity(clustered_run(8, splits, alike), "#0072b2")
+    figure = similarity(clustered_run(8, splits, alike), "#0072b2")
     assert figure is not None
     shown = figure.axes[0].images[0].get_array()
     assert shown[:4, :4].min() == shown[4:, 4:].min() == 1.0
@@ -300,8 +303,8 @@ def test_the_bands_of_the_tree_change_colour_when_a_drift_changes_groups() -> No
     first, last = clustered_run(4, [whole], groups=2).evaluations
     middle = [{**first, "time": 20.0}, {**last, "time": 60.0, "per_client_group": np.array([1, 1, 1, 1])}]
     last = {**last, "per_client_group": np.array([1, 1, 1, 1])}
-    run = Run({"clients": 4}, {"virtual_time": 100.0}, [first, *middle, last], splits=[whole])
-    axes = clusters.cluster_tree(run, "#0072b2").axes[0]
+    run = made_run({"clients": 4}, {"virtual_time": 100.0}, [first, *middle, last], splits=[whole])
+    axes = cluster_tree(run, "#0072b2").axes[0]
 
     def ends(group: int) -> list[float]:
         bands = [band for band in axes.collections if to_hex(band.get_facecolor()[0]) == group_colours(run, "")[group]]
@@ -347,7 +350,7 @@ def test_a_method_that_compared_clients_and_never_split_shows_how_alike_they_are
 
 
 def test_a_heat_map_of_nobody_is_left_out() -> None:
-    assert clusters.similarity(clustered_run(8, bipartitions(8, 1), np.full((8, 8), np.nan)), "#0072b2") is None
+    assert similarity(clustered_run(8, bipartitions(8, 1), np.full((8, 8), np.nan)), "#0072b2") is None
 
 
 def test_thousands_of_clients_do_not_blow_up_the_page() -> None:

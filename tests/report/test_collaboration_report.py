@@ -9,12 +9,11 @@ from polytempo.api import simulate
 from polytempo.cli import main as cli
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Send
-from polytempo.report.drawing.collaboration import slow_clients
 from polytempo.report.drawing.timeline import timeline
-from polytempo.report.facts.collaboration import edges_of, figures_of, layout, neighbours_together
+from polytempo.report.facts.collaboration import chosen_graphs, edges_of, figures_of, layout, neighbours_together
+from polytempo.report.facts.speed import slow_clients
 from polytempo.report.page import page
 from polytempo.report.run import Run
-from polytempo.report.sections.collaboration import chosen_graphs
 from polytempo.report.table import comparison_rows
 from polytempo.sim import run as running
 from polytempo.sim.evaluation import Stop
@@ -26,6 +25,7 @@ from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.methods.standalone import Standalone
 from polytempo.testing import simulator
+from support.runs import made_run
 
 
 @parameters
@@ -101,7 +101,7 @@ def test_graphs_of_a_run_that_was_killed_are_bit_identical(tmp_path, monkeypatch
 def test_a_loaded_run_and_a_run_in_memory_have_the_same_graphs(tmp_path):
     done = run_experiment(make_experiment(**NEIGHBOURLY), tmp_path / "run")
     loaded = Run.load(tmp_path / "run")
-    kept = Run(done.config, done.result, done.history.evaluations, graph_log=done.history.graphs)
+    kept = made_run(done.config, done.result, done.history.evaluations, graphs=done.history.graphs)
     assert [graph.time for graph in loaded.graphs()] == [row["time"] for row in loaded.evaluations]
     for mine, theirs in zip(loaded.graphs(), kept.graphs(), strict=True):
         assert np.array_equal(mine.matrix(), theirs.matrix(), equal_nan=True)
@@ -137,7 +137,7 @@ def test_the_graph_at_a_time_is_that_of_the_last_evaluation_by_then(tmp_path):
         with pytest.raises(UserError, match="expected a time from 0 s on"):
             run.graph_at(time)
     with pytest.raises(UserError, match="no collaboration graph"):
-        Run({}, {"strategy": "fedasync"}).graph_at(1.0)
+        made_run({}, {"strategy": "fedasync"}).graph_at(1.0)
 
 
 @pytest.mark.parametrize(("method", "ratio"), [(FedAsync, 1.0), (FedAvg, 1.0), (Standalone, None)])
@@ -186,7 +186,7 @@ def graph_run(matrices: list[np.ndarray], groups: np.ndarray | None = None, **re
     ]
     log = [graph_row(time, int(time), matrix) for time, matrix in zip(times, matrices, strict=True)]
     result = {"strategy": "pace", "seed": 0, "virtual_time": times[-1], **result}
-    return Run({"clients": clients}, result, rows, graph_log=log)
+    return made_run({"clients": clients}, result, rows, graphs=log)
 
 
 def blocks(block_of: np.ndarray, own: float = 0.6) -> np.ndarray:
@@ -267,7 +267,7 @@ def test_a_time_before_the_first_graph_is_an_error_unless_another_method_has_one
             page([early, late], "graphs", [time])
     assert "No graph by then: its first is of 30" in page([early, late], "graphs", [15.0])
     with pytest.raises(UserError, match="None of these runs has a collaboration graph"):
-        page([Run({}, {"strategy": "fedasync", "seed": 0})], "graphs", [15.0])
+        page([made_run({}, {"strategy": "fedasync", "seed": 0})], "graphs", [15.0])
 
 
 def images(html: str, figure: str) -> int:
@@ -306,7 +306,7 @@ def test_slow_devices_are_those_that_need_twice_the_median():
     log = [
         {"client": c, "began": 0.0, "time": 9.0 if c == 4 else 1.5 if c == 5 else 1.0, "steps": 1} for c in range(11)
     ]
-    slow = slow_clients(Run(run.config, run.result, run.evaluations, log))
+    slow = slow_clients(made_run(run.config, run.result, run.evaluations, log))
     assert np.flatnonzero(slow).tolist() == [4]
 
 
@@ -333,7 +333,7 @@ def test_the_report_command_shows_graphs_at_chosen_times(tmp_path, monkeypatch, 
 def timeline_run(marks: list[dict[str, Any]], **result: Any) -> Run:
     log = [{"client": c, "began": 0.0, "time": 100.0 + c, "steps": 1, "staleness": 0} for c in range(4)]
     rows = [{"time": 100.0, "updates": 4, "accuracy": 0.5, "per_client": [0.5] * 4}]
-    return Run({"clients": 4}, {"strategy": "pace", "seed": 0, "virtual_time": 104.0, **result}, rows, log, marks)
+    return made_run({"clients": 4}, {"strategy": "pace", "seed": 0, "virtual_time": 104.0, **result}, rows, log, marks)
 
 
 def refresh(time: float, client: int, ordered: float) -> dict[str, Any]:

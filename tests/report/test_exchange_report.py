@@ -14,18 +14,14 @@ from rich.console import Console
 
 from polytempo.core.streams import stream
 from polytempo.report.drawing import exchanges
-from polytempo.report.drawing.mixtures import (
-    GAP,
-    busiest_clients,
-    estimated_against_true,
-    mixture_bands,
-    mixtures,
-    uniform_kl,
-)
-from polytempo.report.facts.contenders import methods_of
+from polytempo.report.drawing.mixtures import GAP, estimated_against_true, mixture_bands
+from polytempo.report.facts.contenders import contenders_of
+from polytempo.report.facts.exchanges import POINTS, course, uniform_references
+from polytempo.report.facts.mixtures import busiest_clients, mixtures, uniform_kl
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows, rich_table
+from support.runs import made_run, result_of
 
 LN2 = math.log(2)
 
@@ -38,7 +34,7 @@ def exchange(time: float, client: int = 0, **more: Any) -> dict[str, Any]:
 def asking_run(rows: list[dict[str, Any]], strategy: str = "cdfl", seed: int = 0, **more: Any) -> Run:
     """A run of which only its exchanges are known."""
     result = {"strategy": strategy, "seed": seed, "exchanges": len(rows), "virtual_time": rows[-1]["time"], **more}
-    return Run({"strategy": strategy, "seed": seed}, result, exchange_log=rows)
+    return made_run({"strategy": strategy, "seed": seed}, result, exchanges=rows)
 
 
 def likely_run(strategy: str, seed: int = 0, clusters: int = 3, clients: int = 12, count: int = 600) -> Run:
@@ -90,7 +86,7 @@ def likely_run(strategy: str, seed: int = 0, clusters: int = 3, clients: int = 1
         "downloads_ratio": models,
     }
     config = {"strategy": strategy, "seed": seed, "data": "digits", "clients": clients, "partition": "rotations:3"}
-    return Run(config, result, evaluations, [], exchange_log=rows)
+    return made_run(config, result, evaluations, [], exchanges=rows)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +117,8 @@ def keys_of(axes: Axes) -> list[str]:
 
 def test_exchanges_are_read_back_and_their_nulls_are_nan(tmp_path: Path) -> None:
     rows = [exchange(1.0, before=0.5, mixture=[0.25, 0.75]), exchange(2.0)]
-    for name, content in (("config", {}), ("result", {"strategy": "cdfl", "exchanges": 2, "mixture_kl": 0.25})):
+    result = dict(result_of(strategy="cdfl", exchanges=2, mixture_kl=0.25))
+    for name, content in (("config", {}), ("result", result)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     for name, lines in (("evaluations", []), ("updates", []), ("exchanges", rows)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
@@ -138,16 +135,16 @@ def test_exchanges_are_read_back_and_their_nulls_are_nan(tmp_path: Path) -> None
 
 def test_an_exchange_counts_in_the_mean_of_its_point_only_where_it_has_a_figure() -> None:
     rows = [exchange(float(i), after=i / 100) for i in range(80)] + [exchange(80.0)]
-    at, accuracy = exchanges.course(asking_run(rows), "after", 100)
+    at, accuracy = course(asking_run(rows), "after", 100)
     assert at.tolist() == accuracy.tolist() == [4.5 + 10 * i for i in range(8)]
 
 
 def test_a_single_exchange_is_a_dot_and_thousands_are_a_few_points() -> None:
-    alone = exchanges.accuracy_around_exchanges(methods_of([asking_run([exchange(5.0, before=0.4, after=0.6)])]))
+    alone = exchanges.accuracy_around_exchanges(contenders_of([asking_run([exchange(5.0, before=0.4, after=0.6)])]))
     lines = alone.axes[0].lines
     assert [(line.get_marker(), *line.get_ydata()) for line in lines] == [("o", 40.0), ("o", 60.0)]
     many = asking_run([exchange(float(i), after=0.5) for i in range(5_000)])
-    assert len(exchanges.course(many, "after")[0]) == exchanges.POINTS
+    assert len(course(many, "after")[0]) == POINTS
 
 
 def test_before_is_dashed_and_after_solid_in_the_colour_of_the_method_and_seeds_are_averaged() -> None:
@@ -155,10 +152,10 @@ def test_before_is_dashed_and_after_solid_in_the_colour_of_the_method_and_seeds_
         asking_run([exchange(t, before=low, after=low + 0.2) for t in (0.0, 10.0)], seed=seed)
         for seed, low in enumerate((0.3, 0.5))
     ]
-    (method,) = methods_of(runs)
-    before, after = exchanges.accuracy_around_exchanges([method]).axes[0].lines
+    (contender,) = contenders_of(runs)
+    before, after = exchanges.accuracy_around_exchanges([contender]).axes[0].lines
     assert (before.get_linestyle(), after.get_linestyle()) == ("--", "-")
-    assert before.get_color() == after.get_color() == method.colour
+    assert before.get_color() == after.get_color() == contender.colour
     assert np.allclose(before.get_ydata(), 40)
     assert np.allclose(after.get_ydata(), 60)
 
@@ -174,10 +171,10 @@ def test_the_reference_is_the_uniform_mixture_over_the_estimated_exchanges_of_al
     one = asking_run([exchange(t, mixture=pure, estimate=even, kl=LN2) for t in (0.0, 2.0)], "cdfl")
     other = asking_run([exchange(t, mixture=even, estimate=even, kl=0.0) for t in (1.0, 3.0)], "fedsoft-async")
     other.exchange_log.append(exchange(4.0, mixture=pure))  # type: ignore[attr-defined]
-    methods = methods_of([one, other])
-    ((_, (at, divergence)),) = exchanges.uniform_references(methods)
+    contenders = contenders_of([one, other])
+    ((_, (at, divergence)),) = uniform_references(contenders)
     assert (at.tolist(), divergence.tolist()) == ([0, 1, 2, 3], pytest.approx([LN2, 0, LN2, 0]))
-    *courses, reference = exchanges.divergence_over_time(methods).axes[0].lines
+    *courses, reference = exchanges.divergence_over_time(contenders).axes[0].lines
     assert [line.get_ydata().tolist() for line in courses] == [[LN2, LN2], [0, 0]]
     assert reference.get_linestyle() == "--"
     assert reference.get_ydata().tolist() == divergence.tolist()
@@ -189,8 +186,8 @@ def test_the_reference_ends_where_the_lines_of_the_methods_end() -> None:
         asking_run([exchange(t, **share) for t in (10.0, 20.0, last)], seed=seed)
         for seed, last in enumerate((30.0, 90.0))
     ]
-    course, reference = exchanges.divergence_over_time(methods_of(runs)).axes[0].lines
-    assert course.get_xdata()[-1] == reference.get_xdata()[-1] == 30
+    line, reference = exchanges.divergence_over_time(contenders_of(runs)).axes[0].lines
+    assert line.get_xdata()[-1] == reference.get_xdata()[-1] == 30
 
 
 def test_each_world_has_a_reference_of_its_own() -> None:
@@ -199,17 +196,17 @@ def test_each_world_has_a_reference_of_its_own() -> None:
         for k in (2, 4)
     ]
     runs = [
-        Run({**run.config, "partition": f"rotations:{k}"}, run.result, exchange_log=run.exchange_log)
+        made_run({**run.config, "partition": f"rotations:{k}"}, run.result, exchanges=run.exchange_log)
         for k, run in zip((2, 4), runs, strict=True)
     ]
-    references = exchanges.uniform_references(methods_of(runs))
+    references = uniform_references(contenders_of(runs))
     assert [line[1].tolist() for _, line in references] == [pytest.approx([math.log(k)]) for k in (2, 4)]
 
 
 def test_every_cluster_has_a_thin_line_and_their_mean_a_thick_one() -> None:
     rows = [{"time": t, "cluster_accuracy": np.array([0.2, 0.6]) + t / 100} for t in (0.0, 10.0)]
-    run = Run({}, {"strategy": "cdfl", "seed": 0}, [{"time": 0.0, "accuracy": 0.1}, *rows])
-    lines = exchanges.cluster_accuracy_over_time(methods_of([run])).axes[0].lines
+    run = made_run({}, {"strategy": "cdfl", "seed": 0}, [{"time": 0.0, "accuracy": 0.1}, *rows])
+    lines = exchanges.cluster_accuracy_over_time(contenders_of([run])).axes[0].lines
     assert [line.get_ydata().round(6).tolist() for line in lines] == [[20, 30], [60, 70], [40, 50]]
     assert lines[2].get_linewidth() > lines[0].get_linewidth()
 
@@ -219,7 +216,7 @@ def test_an_answer_is_weighed_in_kilobytes_and_in_models() -> None:
         asking_run([exchange(1.0)], name, bytes_per_exchange=40_000.0 * models, downloads_ratio=models)
         for name, models in (("cdfl", 1), ("fedsoft-async", 3))
     ]
-    axes = exchanges.weight_of_answers(methods_of(runs)).axes[0]
+    axes = exchanges.weight_of_answers(contenders_of(runs)).axes[0]
     assert [patch.get_width() for patch in axes.patches] == [40, 120]
     assert [text.get_text() for text in axes.texts] == ["40.0 (1 model)", "120 (3 models)"]
 
@@ -291,17 +288,17 @@ def test_a_single_cluster_has_no_correlation_and_is_still_drawn() -> None:
 def test_the_proxy_sets_that_were_set_aside_are_among_the_settings() -> None:
     config = {"strategy": "cdfl", "proxies": None, "warm_up": None}
     resolved = {"proxies": [40, 30], "warm_up": 5}
-    runs = [Run({**config, "resolved": resolved}, {"strategy": "cdfl", "seed": seed}) for seed in (0, 1)]
+    runs = [made_run({**config, "resolved": resolved}, {"strategy": "cdfl", "seed": seed}) for seed in (0, 1)]
     shown = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", page(runs, "proxies"))
     assert ("proxies", "40, 30") in shown
     assert ("warm up", "5") in shown
-    runs[1] = Run({**config, "resolved": {"proxies": [20, 20], "warm_up": 5}}, runs[1].result)
+    runs[1] = made_run({**config, "resolved": {"proxies": [20, 20], "warm_up": 5}}, runs[1].result)
     assert "<dd>40, 30 or 20, 20</dd>" in page(runs, "sizes that depend on the seed, of one method")
-    assert "proxies" not in page([Run(config, {"strategy": "cdfl", "seed": 0})], "none")
+    assert "proxies" not in page([made_run(config, {"strategy": "cdfl", "seed": 0})], "none")
 
 
 def test_without_exchanges_there_is_neither_a_section_nor_a_column() -> None:
-    run = Run({}, {"strategy": "fedasync", "seed": 0, "accuracy": 0.5})
+    run = made_run({}, {"strategy": "fedasync", "seed": 0, "accuracy": 0.5})
     assert "Exchanges" not in page([run], "none")
     assert list(comparison_rows([run])[0].cells) == ["accuracy %"]
 

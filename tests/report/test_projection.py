@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from polytempo import simulate
 from polytempo.core.streams import stream
 from polytempo.report.drawing import figures
-from polytempo.report.drawing.projection import FEW, SHOWN, drifts, project, projections
+from polytempo.report.drawing.drift import before_and_after
+from polytempo.report.facts.projection import FEW, SHOWN, drifts, project, projections
 from polytempo.report.page import page
 from polytempo.report.run import Run
-from polytempo.report.sections.drift import before_and_after
 from polytempo.sim import run as running
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.sim.sketches import DIGITS, FOLLOWED, SIZE, Sketches
+from support.runs import made_run
 
 DRIFT = [{"kind": "mixture", "clients": 0.5, "at": [65.0]}]
 SETTINGS: dict[str, Any] = {"clients": 8, "partition": "groups:2", "updates": 48, "eval_every": 8, "drift": DRIFT}
@@ -54,7 +55,7 @@ def moved_run(drift_times: list[float], evaluations: int = 11, clients: int = 4)
     ]
     marks = [{"time": time, "kind": "drift", "client": 1} for time in drift_times]
     result = {"strategy": "ifca-async", "seed": 0, "virtual_time": rows[-1]["time"]}
-    return Run({"clients": clients}, result, rows, marks=marks, sketch_log=sketched)
+    return made_run({"clients": clients}, result, rows, marks=marks, sketches=sketched)
 
 
 # Sketches
@@ -140,7 +141,7 @@ def test_a_run_that_was_cut_off_ends_with_the_same_sketches(tmp_path: Path, monk
 def test_drifts_are_known_by_time_and_those_of_the_beginning_left_out() -> None:
     marks = [(50.0, 2), (50.0, 1), (20.0, 3), (0.0, 0)]
     rows = [{"time": time, "kind": "drift", "client": client} for time, client in marks]
-    run = Run({}, {}, marks=[*rows, {"time": 30.0, "kind": "left", "client": 0}])
+    run = made_run({}, {}, marks=[*rows, {"time": 30.0, "kind": "left", "client": 0}])
     assert drifts(run) == {20.0: [3], 50.0: [2, 1]}
 
 

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from polytempo import simulate
-from polytempo.report.drawing import clusters
+from polytempo.report.drawing.sizes import cluster_sizes
+from polytempo.report.facts.clusters import clusters_over_time
 from polytempo.report.facts.lineage import lineage
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.sim.directory import config_of, prepare
 from polytempo.sim.experiment import make_experiment
 from polytempo.strategies.parts.clusters import Clustered
+from support.runs import made_run
 
 SETTINGS: dict[str, Any] = {"clients": 8, "partition": "groups:2", "updates": 48, "eval_every": 8}
 STRATEGY = f"{__name__}:Regrouped"
@@ -49,7 +51,7 @@ def regrouped_run(regroupings: list[dict], cluster_of: list[list[int]]) -> Run:
         for i, of in enumerate(cluster_of)
     ]
     result = {"strategy": "echopfl", "seed": 0, "virtual_time": rows[-1]["time"], "clusters": rows[-1]["clusters"]}
-    return Run({"clients": len(cluster_of[0])}, result, rows, regroupings=regroupings)
+    return made_run({"clients": len(cluster_of[0])}, result, rows, regroupings=regroupings)
 
 
 def regrouping(time: float, kind: str, source: int, target: int, clients: list[int]) -> dict:
@@ -95,7 +97,7 @@ def test_a_run_that_begins_anew_forgets_the_regroupings_of_the_last_one(tmp_path
 
 
 def test_regroupings_are_marked_above_the_bands_with_what_they_were() -> None:
-    bands, marks = clusters.cluster_sizes(regrouped_run(TWICE, COURSE), "#0072b2").axes
+    bands, marks = cluster_sizes(regrouped_run(TWICE, COURSE), "#0072b2").axes
     shown = {line.get_marker(): list(line.get_xdata()) for line in marks.lines}
     assert shown == {"^": [14.0], "v": [33.0]}
     assert [text.get_text() for text in marks.texts] == ["0 → 1 (2 clients)", "0 → 1 (1 client)"]
@@ -104,17 +106,17 @@ def test_regroupings_are_marked_above_the_bands_with_what_they_were() -> None:
 
 
 def test_a_cluster_that_ended_has_its_number_in_its_band_and_no_label_at_the_end() -> None:
-    bands = clusters.cluster_sizes(regrouped_run(TWICE, COURSE), "#0072b2").axes[0]
+    bands = cluster_sizes(regrouped_run(TWICE, COURSE), "#0072b2").axes[0]
     assert [text.get_text() for text in bands.texts] == ["0", "cluster 1: 3 clients"]
 
 
 def test_regroupings_of_one_time_share_a_label_and_crowded_ones_have_none() -> None:
     at_once = [regrouping(14.0, "expansion", 0, 1, [0]), regrouping(14.0, "expansion", 0, 2, [1])]
     course = [[0, 0, 0], [0, 0, 0], [1, 2, 0]]
-    marks = clusters.cluster_sizes(regrouped_run(at_once, course), "#0072b2").axes[1]
+    marks = cluster_sizes(regrouped_run(at_once, course), "#0072b2").axes[1]
     assert [text.get_text() for text in marks.texts] == ["2 expansions"]
     crowded = [regrouping(10 + 0.01 * i, "merge", i + 1, 0, [1]) for i in range(500)]
-    marks = clusters.cluster_sizes(regrouped_run(crowded, course), "#0072b2").axes[1]
+    marks = cluster_sizes(regrouped_run(crowded, course), "#0072b2").axes[1]
     assert len(marks.lines[0].get_xdata()) == 500
     assert 1 < len(marks.texts) < 30
 
@@ -135,7 +137,7 @@ def test_of_very_many_clusters_those_at_the_end_are_shown_over_time() -> None:
     course = [[2 * i, 2 * i + 1, 2 * i + 1] for i in range(20)]
     merges = [regrouping(10.0 * i - 1, "merge", 2 * i - 2, 2 * i, [0]) for i in range(1, 20)]
     run = regrouped_run(merges, course)
-    assert list(clusters.clusters_over_time(run)) == [38, 39]
+    assert list(clusters_over_time(run)) == [38, 39]
     assert "Accuracy of each cluster that there is at the end." in page([run], "many")
 
 
@@ -148,4 +150,4 @@ def test_hundreds_of_clusters_that_came_and_went_do_not_blow_up_the_page() -> No
 
 
 def test_a_run_of_two_evaluations_can_be_drawn() -> None:
-    assert clusters.cluster_sizes(regrouped_run([], [[0, 0], [0, 1]]), "#0072b2").axes[0].texts
+    assert cluster_sizes(regrouped_run([], [[0, 0], [0, 1]]), "#0072b2").axes[0].texts

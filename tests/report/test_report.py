@@ -13,10 +13,16 @@ from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
 from polytempo.report.drawing import figures
 from polytempo.report.drawing.canvas import canvas, inline_svg
-from polytempo.report.facts.contenders import better_off, methods_of
+from polytempo.report.drawing.timeline import timeline
+from polytempo.report.facts.contenders import better_off, contenders_of
 from polytempo.report.page import page, write_report
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows, markdown_table, rich_table
+from polytempo.sim.result import Result
+from support.runs import made_run
+
+REFUSED = Result.refused.title
+THAN_ALONE = "better / equal / worse than alone %"
 
 # How good each strategy ends and how fast it gets there, for runs that look like real ones.
 SHAPES = {"standalone": (0.80, 300), "fedavg": (0.84, 500), "fedasync": (0.88, 250), "fedbuff": (0.91, 350)}
@@ -99,7 +105,7 @@ def synthetic_run(
         "versions": {"polytempo": "0.1.0", "torch": "2.13.0"},
     }
     marks = [{"time": row["time"], "kind": "refresh", "client": row["client"]} for row in log[10::60]]
-    return Run(settings | config, result, evaluations, log, marks if strategy == "fedbuff" else [])
+    return made_run(settings | config, result, evaluations, log, marks if strategy == "fedbuff" else [])
 
 
 def simple_run(strategy: str, accuracies: list[float | None], seed: int = 0, **config: Any) -> Run:
@@ -107,13 +113,13 @@ def simple_run(strategy: str, accuracies: list[float | None], seed: int = 0, **c
     result = dict.fromkeys(synthetic_run(updates=1).result) | {"strategy": strategy, "seed": seed}
     result["accuracy"] = sum(filter(None, accuracies)) / len(accuracies)
     world = {"strategy": strategy, "seed": seed, "data": "digits", "clients": len(accuracies), "partition": "iid"}
-    return Run(world | config, result, [{"time": 1.0, "updates": 1, "per_client": accuracies}])
+    return made_run(world | config, result, [{"time": 1.0, "updates": 1, "per_client": accuracies}])
 
 
 def write_run(run: Run, directory: Path) -> Path:
     directory.mkdir(parents=True)
     (directory / "config.json").write_text(json.dumps(run.config))
-    (directory / "result.json").write_text(json.dumps(run.result))
+    (directory / "result.json").write_text(json.dumps(dict(run.result)))
     for name, rows in (("evaluations", run.evaluations), ("updates", run.update_log), ("marks", run.marks)):
         (directory / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return directory
@@ -148,7 +154,7 @@ def test_every_figure_of_the_result_is_an_attribute() -> None:
 def test_a_run_says_who_it_is_in_one_line() -> None:
     run = synthetic_run(seed=3)
     assert repr(run).startswith(f"<Run fedasync, seed 3: accuracy {100 * run.accuracy:.1f}%")
-    assert "accuracy unknown" in Run({}, dict.fromkeys(run.result)).summary()
+    assert "accuracy unknown" in made_run({}, dict.fromkeys(run.result)).summary()
 
 
 def test_a_run_without_marks_loads(tmp_path: Path) -> None:
@@ -170,6 +176,13 @@ def test_a_directory_that_is_no_run_is_an_error_that_names_what_is_missing(
         Run.load(directory)
 
 
+def test_a_run_of_another_version_is_refused_in_plain_words(tmp_path: Path) -> None:
+    directory = write_run(synthetic_run(updates=5), tmp_path / "run")
+    (directory / "result.json").write_text('{"accuracy": 0.5}')
+    with pytest.raises(UserError, match="another version"):
+        Run.load(directory)
+
+
 def test_a_missing_directory_and_a_cut_line_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a directory"):
         Run.load(tmp_path / "nowhere")
@@ -183,9 +196,9 @@ def test_a_missing_directory_and_a_cut_line_are_errors(tmp_path: Path) -> None:
 def test_a_reconstructed_method_is_called_so(monkeypatch):
     monkeypatch.setitem(SHAPES, "asafl", (0.8, 300))
     runs = [synthetic_run("asafl", parameters={"mixing": mixing}) for mixing in (0.01, 0.6)]
-    assert [method.label for method in methods_of(runs[:1])] == ["asafl (reconstructed)"]
+    assert [contender.label for contender in contenders_of(runs[:1])] == ["asafl (reconstructed)"]
     labels = ["asafl (reconstructed, mixing 0.01)", "asafl (reconstructed, mixing 0.6)"]
-    assert [method.label for method in methods_of(runs)] == labels
+    assert [contender.label for contender in contenders_of(runs)] == labels
 
 
 def test_plot_saves_a_file_and_refuses_an_unknown_ending(tmp_path: Path) -> None:
@@ -201,17 +214,17 @@ def test_plot_saves_a_file_and_refuses_an_unknown_ending(tmp_path: Path) -> None
 
 def test_seeds_are_one_method_and_settings_tell_methods_of_one_strategy_apart() -> None:
     runs = [synthetic_run(seed=seed, updates=5, parameters={"mixing": m}) for m in (0.3, 0.9) for seed in (0, 1)]
-    methods = methods_of(runs)
-    assert [method.label for method in methods] == ["fedasync (mixing 0.3)", "fedasync (mixing 0.9)"]
-    assert [len(method.runs) for method in methods] == [2, 2]
-    assert methods[0].colour != methods[1].colour
+    contenders = contenders_of(runs)
+    assert [contender.label for contender in contenders] == ["fedasync (mixing 0.3)", "fedasync (mixing 0.9)"]
+    assert [len(contender.runs) for contender in contenders] == [2, 2]
+    assert contenders[0].colour != contenders[1].colour
 
 
 def test_what_does_not_change_the_result_does_not_split_a_method() -> None:
     runs = [
         synthetic_run(seed=seed, updates=5, files={"a": str(seed)}, resolved={"workers": seed + 1}) for seed in range(3)
     ]
-    assert len(methods_of(runs)) == 1
+    assert len(contenders_of(runs)) == 1
 
 
 @pytest.mark.parametrize("files", [("a/slow.toml", "b/fast.toml"), ("a/same.toml", "b/same.toml")])
@@ -219,7 +232,7 @@ def test_a_file_is_shown_by_its_name_unless_another_has_the_same(files: tuple[st
     paths = [str(tmp_path / file) for file in files]
     runs = [simple_run("fedavg", [0.5], devices=path, files={path: "digest"}) for path in paths]
     shown = paths if "same" in files[0] else ["slow.toml", "fast.toml"]
-    assert [method.label for method in methods_of(runs)] == [f"fedavg (devices {file})" for file in shown]
+    assert [contender.label for contender in contenders_of(runs)] == [f"fedavg (devices {file})" for file in shown]
     text = page(runs, "two")
     assert re.findall("<mark>(.*?)</mark>", text) == shown
     assert (str(tmp_path) in text) == ("same" in files[0])
@@ -231,7 +244,7 @@ def test_a_parameter_that_was_left_open_is_shown_as_what_was_used() -> None:
     run = simple_run("fedcompass", [0.5], parameters=parameters, resolved={"q_max": 50, "q_min": 10, "updates": 9})
     assert "budget none, q max 50, q min 7" in page([run], "one")
     given = simple_run("fedcompass", [0.5], 1, parameters=parameters | {"q_max": 50})
-    assert len(methods_of([run, given])) == 1
+    assert len(contenders_of([run, given])) == 1
 
 
 def test_better_equal_and_worse_are_counted_against_standalone_of_the_same_seed() -> None:
@@ -241,7 +254,7 @@ def test_better_equal_and_worse_are_counted_against_standalone_of_the_same_seed(
         simple_run("fedavg", [0.6, 0.5, 0.4, 0.7], seed=0),  # better, equal, worse, better
         simple_run("fedavg", [0.8, 0.95, 0.9, 0.9], seed=1),  # worse, better, equal, not known
     ]
-    alone, fedavg = methods_of(runs)
+    alone, fedavg = contenders_of(runs)
     shares = better_off(fedavg, runs)
     assert shares is not None
     assert (shares.better, shares.equal, shares.worse) == pytest.approx((3 / 7, 2 / 7, 2 / 7))
@@ -250,8 +263,28 @@ def test_better_equal_and_worse_are_counted_against_standalone_of_the_same_seed(
 
 def test_standalone_of_another_world_is_no_comparison() -> None:
     runs = [simple_run("standalone", [0.5]), simple_run("fedavg", [0.6], data="mnist"), simple_run("fedbuff", [0.6], 7)]
-    assert [better_off(method, runs) for method in methods_of(runs)] == [None, None, None]
-    assert "better off than alone %" not in comparison_rows(runs)[0].cells
+    assert [better_off(contender, runs) for contender in contenders_of(runs)] == [None, None, None]
+    assert THAN_ALONE not in comparison_rows(runs)[0].cells
+
+
+def test_the_table_says_how_many_are_better_equally_well_and_worse_off_than_alone() -> None:
+    runs = [
+        simple_run("standalone", [0.5, 0.5, 0.5, 0.5]),
+        simple_run("fedavg", [0.6, 0.7, 0.5, 0.4]),
+        simple_run("fedbuff", [0.6, 0.5, 0.5, 0.5]),
+    ]
+    cells = [row.cells[THAN_ALONE] for row in comparison_rows(runs)]
+    assert [cell.text for cell in cells] == ["–", "50.0 / 25.0 / 25.0", "25.0 / 75.0 / 0.0"]
+    assert [cell.best for cell in cells] == [False, True, False]
+
+
+def test_refused_updates_are_in_table_and_page_where_there_are_some() -> None:
+    runs = [simple_run("fedavg", [0.5]), simple_run("fedbuff", [0.5])]
+    assert REFUSED not in comparison_rows(runs)[0].cells
+    figures = {**runs[1].result, "refused": 7}
+    runs = [made_run(runs[0].config, {**runs[0].result, "refused": 0}), made_run(runs[1].config, figures)]
+    assert [row.cells[REFUSED].text for row in comparison_rows(runs)] == ["0", "7"]
+    assert "training diverges" in page(runs, "one diverges")
 
 
 def test_the_table_gives_mean_and_deviation_over_seeds_and_marks_the_best() -> None:
@@ -265,7 +298,7 @@ def test_the_table_gives_mean_and_deviation_over_seeds_and_marks_the_best() -> N
 def test_time_to_target_says_how_many_seeds_reached_it_and_only_who_always_does_is_best() -> None:
     times = {"fedavg": (None, None), "fedasync": (10.0, None), "fedbuff": (20.0, 22.0)}
     runs = [simple_run(name, [0.5], seed, target=0.4) for name in times for seed in (0, 1)]
-    runs = [Run(run.config, {**run.result, "time_to_target": times[run.strategy][run.seed]}) for run in runs]
+    runs = [made_run(run.config, {**run.result, "time_to_target": times[run.strategy][run.seed]}) for run in runs]
     cells = [row.cells["time to target s"] for row in comparison_rows(runs)]
     assert [cell.text for cell in cells] == ["not reached", "10.0 (1 of 2)", "21.0"]
     assert [cell.best for cell in cells] == [False, False, True]
@@ -276,7 +309,7 @@ def test_a_column_that_nobody_has_is_left_out() -> None:
     assert list(row.cells) == ["accuracy %"]
 
 
-@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("width", [80, 100, 200])
 def test_the_terminal_table_fits_and_cuts_nothing(several: list[Run], width: int) -> None:
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(rich_table(several, width))
@@ -286,18 +319,24 @@ def test_the_terminal_table_fits_and_cuts_nothing(several: list[Run], width: int
     assert all(strategy in text for strategy in SHAPES)
 
 
-def test_ten_methods_in_a_narrow_terminal_are_blocks_that_cut_nothing() -> None:
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_ten_methods_in_a_narrow_terminal_stand_together_in_tables_that_cut_nothing(width: int) -> None:
     runs = [
         synthetic_run("fedasync", seed, 6, 30, parameters={"mixing": m / 16}) for m in range(1, 11) for seed in (0, 1)
     ]
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(rich_table(runs, 80))
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(rich_table(runs, width))
     text = console.export_text()
     assert "…" not in text
-    assert all(f"(mixing {m / 16})" in " ".join(text.split()) for m in range(1, 11))
-    assert 1 < text.count("virtual time s") < 10
-    accuracies = [row.cells["accuracy %"].text for row in comparison_rows(runs)]
-    assert [found.strip() for found in re.findall(r"[\d.]+ ± [\d.]+", text)] == accuracies
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    tables = text.split("method")[1:]
+    assert len(tables) > 1
+    assert all(table.count(f"(mixing {m / 16})") == 1 for table in tables for m in range(1, 11))
+    rows = comparison_rows(runs)
+    assert [found.strip() for found in re.findall(r"[\d.]+ ± [\d.]+", text)] == [
+        r.cells["accuracy %"].text for r in rows
+    ]
+    assert all(word in text for title in rows[0].cells for word in title.split())
 
 
 def test_no_runs_is_an_error() -> None:
@@ -361,7 +400,7 @@ def test_what_is_empty_in_a_drift_is_not_shown() -> None:
 
 
 def test_a_method_has_one_colour_through_all_plots(several: list[Run]) -> None:
-    colours = {method.label: method.colour for method in methods_of(several)}
+    colours = {contender.label: contender.colour for contender in contenders_of(several)}
     assert len(set(colours.values())) == len(SHAPES)
     for draw in (figures.accuracy_over_time, figures.per_client_spread):
         drawn = [line.get_color() for line in draw(several).axes[0].lines]
@@ -371,7 +410,7 @@ def test_a_method_has_one_colour_through_all_plots(several: list[Run]) -> None:
 def test_the_line_of_several_seeds_is_their_mean() -> None:
     ends = [{"time": t, "updates": t, "accuracy": a} for t, a in ((0, 0.0), (10, 0.5))]
     high = [{"time": t, "updates": t, "accuracy": a} for t, a in ((0, 0.2), (20, 0.6))]
-    runs = [Run({}, {"strategy": "fedavg", "seed": seed}, rows) for seed, rows in enumerate((ends, high))]
+    runs = [made_run({}, {"strategy": "fedavg", "seed": seed}, rows) for seed, rows in enumerate((ends, high))]
     x, y = figures.accuracy_over_time(runs).axes[0].lines[0].get_data()
     assert (x[0], y[0], x[-1], y[-1]) == pytest.approx((0, 10, 10, 45))
 
@@ -381,7 +420,7 @@ def test_the_line_of_several_seeds_is_their_mean() -> None:
     [
         simple_run("fedavg", [0.5, None, 0.7]),
         simple_run("fedavg", [0.5]),
-        Run({}, {"strategy": "fedavg", "seed": 0}),
+        made_run({}, {"strategy": "fedavg", "seed": 0}),
         synthetic_run("fedasync", clients=1, updates=3, target=None),
         synthetic_run("fedasync", clients=2, updates=1, target=0.99),
     ],
@@ -402,7 +441,9 @@ def test_a_report_on_many_clients_and_updates_stays_small() -> None:
     ]
     marks = [{"time": i / 10, "kind": "refresh", "client": i % clients} for i in range(0, updates, 3)]
     marks.append({"time": 3.0, "kind": "drift", "client": None})
-    run = Run({"clients": clients}, {"strategy": "fedasync", "seed": 0, "virtual_time": updates / 10}, [], rows, marks)
+    run = made_run(
+        {"clients": clients}, {"strategy": "fedasync", "seed": 0, "virtual_time": updates / 10}, [], rows, marks
+    )
     text = page([run], "many")
     assert max(map(len, re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))) < 300_000
     assert ", the first " in text
@@ -410,7 +451,7 @@ def test_a_report_on_many_clients_and_updates_stays_small() -> None:
 
 def test_the_timeline_shows_the_slowest_client_on_top_and_the_fastest_at_the_bottom() -> None:
     rows = [{"time": c + 1.0, "client": c, "began": 0.0, "steps": 1, "staleness": 0} for c in range(90)]
-    axes = figures.timeline(Run({}, {"strategy": "fedasync", "seed": 0}, [], rows)).axes[0]
+    axes = timeline(made_run({}, {"strategy": "fedasync", "seed": 0}, [], rows)).axes[0]
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert (len(names), names[0], names[-1]) == (40, "89", "0")
 

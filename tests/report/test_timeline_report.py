@@ -2,12 +2,13 @@
 
 from matplotlib.axes import Axes
 
-from polytempo.report.drawing.timeline import HELD_HEIGHT, slowest_to_fastest, timeline
+from polytempo.report.drawing.timeline import HELD_HEIGHT, timeline
+from polytempo.report.facts.speed import slowest_to_fastest
 from polytempo.report.page import page
-from polytempo.report.run import Run
 from polytempo.sim.evaluation import Stop
 from polytempo.strategies import make_strategy
 from polytempo.testing import simulator
+from support.runs import made_run
 
 HELD = {"time": 64.0, "client": 0, "began": 0.0, "asked": 60.0, "steps": 2, "staleness": 0}
 AT_ONCE = {"time": 10.0, "client": 1, "began": 0.0, "steps": 2, "staleness": 0}
@@ -29,7 +30,7 @@ def test_an_update_says_when_its_client_asked_only_if_the_client_held_its_model_
 
 
 def test_the_time_in_which_a_client_holds_its_model_is_a_thin_line_before_the_bar_of_its_training() -> None:
-    run = Run({}, {"strategy": "cdfl", "seed": 0}, [], [HELD])
+    run = made_run({}, {"strategy": "cdfl", "seed": 0}, [], [HELD])
     (axes,) = timeline(run).axes
     assert bars_of(axes) == [(0, 60, HELD_HEIGHT), (60, 64, 0.72)]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["holds its model"]
@@ -37,12 +38,12 @@ def test_the_time_in_which_a_client_holds_its_model_is_a_thin_line_before_the_ba
 
 
 def test_without_asking_a_bar_is_as_long_as_the_update_took() -> None:
-    run = Run({}, {"strategy": "cdfl", "seed": 0}, [], [AT_ONCE])
+    run = made_run({}, {"strategy": "cdfl", "seed": 0}, [], [AT_ONCE])
     (axes,) = timeline(run).axes
     assert bars_of(axes) == [(0, 10, 0.72)]
     assert "holds its model" not in page([run], "at once")
 
 
 def test_holding_a_model_for_long_does_not_make_a_device_slow() -> None:
-    run = Run({}, {"strategy": "cdfl", "seed": 0}, [], [AT_ONCE, HELD])
+    run = made_run({}, {"strategy": "cdfl", "seed": 0}, [], [AT_ONCE, HELD])
     assert slowest_to_fastest(run, 2).tolist() == [1, 0]

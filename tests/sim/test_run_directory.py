@@ -55,7 +55,11 @@ def every_event(monkeypatch):
     monkeypatch.setattr(running.time, "perf_counter", lambda: float(next(ticks)))
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, {**SETTINGS, "strategy": "fedavg", "participation": "share:0.5"}])
+ROUNDS = {**SETTINGS, "strategy": "fedavg", "participation": "share:0.5"}
+DIVERGING = {**SETTINGS, "strategy": "fedasync", "lr": 1e6}
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, ROUNDS, DIVERGING])
 @pytest.mark.parametrize("kills", [[1], [5, 3, 9], [2] * 8])
 def test_a_run_killed_anywhere_ends_bit_identical(tmp_path, every_event, settings, kills):
     experiment = make_experiment(**settings)
@@ -64,6 +68,7 @@ def test_a_run_killed_anywhere_ends_bit_identical(tmp_path, every_event, setting
         with pytest.raises(PulledPlugError):
             run_experiment(experiment, tmp_path / "cut", pulled_after(events), checkpoint_seconds=0)
     resumed = run_experiment(experiment, tmp_path / "cut").result
+    assert (whole["refused"] > 0) == (settings is DIVERGING)
     timing = {"wall_seconds", "train_seconds", "overhead_seconds"}
     assert {k: v for k, v in resumed.items() if k not in timing} == {k: v for k, v in whole.items() if k not in timing}
     for name in ("evaluations.jsonl", "updates.jsonl", "marks.jsonl"):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from polytempo.api import simulate
 from polytempo.core.orders import Report, Send
 from polytempo.core.state import load, save
-from polytempo.report.drawing.traffic import Resolution, rate, resolution_of, traffic_rate
+from polytempo.report.drawing.traffic import traffic_rate
+from polytempo.report.facts.traffic import Resolution, rate, resolution_of
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
@@ -26,6 +27,7 @@ from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.testing import simulator
+from support.runs import made_run
 
 MODEL = 4 * 15  # bytes of the linear model of ``simulator``
 
@@ -220,7 +222,7 @@ def test_the_traffic_file_of_a_killed_run_is_bit_identical(tmp_path, monkeypatch
 def traffic_run(rows, strategy="fedasync", seed=0, end=None, **result):
     rows = [row(*one) for one in rows]
     figures = {"strategy": strategy, "seed": seed, "virtual_time": rows[-1]["time"] if end is None else end}
-    return Run({"clients": 2}, figures | result, traffic_log=rows)
+    return made_run({"clients": 2}, figures | result, traffic=rows)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_bins_show_their_mean_and_their_busiest_minute():
 def test_the_page_shows_the_rate_and_its_peaks():
     spikes = traffic_run([(60 * k, 0, 12e6) for k in range(0, 40, 10)], "fedavg", end=2_400, peak_down=12e6, peak_up=0)
     even = traffic_run([(60 * k, 3e6, 3e6) for k in range(40)], end=2_400, peak_down=3e6, peak_up=3e6)
-    alone = Run({"clients": 2}, {"strategy": "standalone", "seed": 0})
+    alone = made_run({"clients": 2}, {"strategy": "standalone", "seed": 0})
     runs = [spikes, even, alone]
     html = page(runs, "rates")
     figure = html.split("rate-", 1)[1].split("</svg>")[0]

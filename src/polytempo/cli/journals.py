@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -46,6 +46,14 @@ def status(
     if names:
         versions = ", ".join(f"{names[name]}: {version}" for name, version in found["branches"].items())
         console.print(f"versions: {versions}")
+    console.print(_client_table(found))
+    for row in found["clients"]:
+        if row["quarantined"] is not None:
+            console.print(f"client {row['client']} is in quarantine: {row['quarantined']}", markup=False)
+
+
+def _client_table(found: dict[str, Any]) -> Table:
+    """One row per client, with the columns that this service has something for."""
     clusters = {row["client"]: row["cluster"] for row in found["clients"] if row["cluster"] is not None}
     clustered = len(set(clusters.values())) > 1 and any(cluster != client for client, cluster in clusters.items())
     planned = any("arrival_group" in row for row in found["clients"])
@@ -65,10 +73,7 @@ def status(
         if "arrival_group" in row:
             cells += [row["arrival_group"], _from_now(row["expected"] - found["uptime"])]
         table.add_row(*map(str, cells))
-    console.print(table)
-    for row in found["clients"]:
-        if row["quarantined"] is not None:
-            console.print(f"client {row['client']} is in quarantine: {row['quarantined']}", markup=False)
+    return table
 
 
 def _from_now(seconds: float) -> str:

@@ -93,7 +93,7 @@ def run(
             done = simulate_experiment(experiment, out, bar.show)
     _show([done], out / "report.html", quiet, as_json)
     if as_json:
-        print(json.dumps(done.result))
+        print(json.dumps(dict(done.result)))
 
 
 @app.command()
@@ -124,7 +124,7 @@ def compare(
     page = write_report(runs, out / "report.html", " · ".join(strategies))
     _show(runs, page, quiet, as_json)
     if as_json:
-        print(json.dumps({"runs": [r.result for r in runs]}))
+        print(json.dumps({"runs": [dict(r.result) for r in runs]}))
 
 
 @app.command()

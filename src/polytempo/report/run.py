@@ -3,158 +3,98 @@ memory by whoever drove it."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polytempo.core.errors import UserError
-from polytempo.report.facts.collaboration import Graph
-from polytempo.sim.directory import REGROUPINGS, SIMILARITY, SPLITS
+from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
+from polytempo.report.facts.graph import Graph
+from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
+from polytempo.sim.history import FILES, History
+from polytempo.sim.result import FIGURES, HasFigures, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-T = TypeVar("T")
 Row = Mapping[str, Any]
 
 
-class _Figure(Generic[T]):
-    """An attribute that reads the figure of its own name from the run's result."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, run: "Run", owner: type | None = None) -> T:
-        return run.result.get(self.name) if run is not None else self  # type: ignore[return-value]
-
-
-class Arrived(NamedTuple):
-    """A client's part in an arrival group: its steps, when they were dispatched and when they arrived."""
-
-    client: int
-    steps: int
-    began: float
-    arrived: float
-
-
-@dataclass(frozen=True)
-class ArrivedGroup:
-    """Clients that were planned to arrive together: when they were expected, how long the server waited at most, the
-    members that did arrive, the first one first, and those that were awaited in vain, in the order in which their
-    trainings were lost."""
-
-    number: int
-    expected: float
-    latest: float
-    arrivals: list[Arrived]
-    lost: list[int]
-
-    def late(self) -> list[Arrived]:
-        """The members that came after the latest time, when the group had been aggregated without them."""
-        return [member for member in self.arrivals if member.arrived > self.latest]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Run:
-    """One strategy, one seed, from start to end. Every figure of ``result`` is also an attribute (``run.accuracy``);
-    accuracies are shares from 0 to 1, times are virtual seconds unless the name says otherwise, and None stands for a
-    figure that the run does not have (``time_to_target`` when the target was not reached). ``run.updates`` is the
-    number of updates; ``update_log`` has one row for each. ``run.clusters`` is the number of clusters at the end;
-    ``splits`` and ``regroupings`` say how they came about, one row per split and per expansion or merge, and
-    ``similarity`` (clients x clients, NaN where two were never compared) how alike the clients are, None for a method
-    that compares nobody. ``graphs`` and ``graph_at`` say who learned from whom, ``sketch_log`` where data drift how far
-    the clients' own models are from each other, ``traffic_log`` what travelled, one row per moment, and
-    ``exchange_log``, where clients ask when they want to, what each got for its update; ``run.exchanges`` is how many
-    there were."""
+class Run(HasFigures):
+    """One strategy, one seed, from start to end. Every figure of ``result`` is also an attribute (``run.accuracy``).
+    None stands for a figure that the run does not have, such as ``time_to_target`` when the target was not reached."""
 
     config: Row
-    result: Row
-    evaluations: Sequence[Row] = ()
-    update_log: Sequence[Row] = ()
-    marks: Sequence[Row] = ()
+    """Every setting, and what was used where a setting was left open."""
+    result: Result
+    history: History = field(default_factory=History)
     splits: Sequence[Row] = ()
-    similarity: np.ndarray | None = None
-    graph_log: Sequence[Row] = ()
+    """How clusters came about: one row per split."""
     regroupings: Sequence[Row] = ()
-    sketch_log: Sequence[Row] = ()
-    traffic_log: Sequence[Row] = ()
-    exchange_log: Sequence[Row] = ()
-
-    strategy = _Figure[str]()
-    seed = _Figure[int]()
-    accuracy = _Figure[float]()
-    accuracy_trained = _Figure[float | None]()
-    accuracy_std = _Figure[float]()
-    accuracy_slowest_fifth = _Figure[float]()
-    accuracy_fastest_fifth = _Figure[float]()
-    accuracy_slowest_device = _Figure[float]()
-    accuracy_fastest_device = _Figure[float]()
-    accuracy_per_device = _Figure[Mapping[str, float] | None]()
-    virtual_time = _Figure[float]()
-    time_to_target = _Figure[float | None]()
-    updates = _Figure[int]()
-    client_steps = _Figure[int]()
-    wall_seconds = _Figure[float]()
-    train_seconds = _Figure[float]()
-    overhead_seconds = _Figure[float]()
-    bytes_up = _Figure[int]()
-    bytes_down = _Figure[int]()
-    uploads = _Figure[int]()
-    downloads = _Figure[int]()
-    uploads_per_minute = _Figure[float | None]()
-    downloads_per_minute = _Figure[float | None]()
-    peak_up = _Figure[int | None]()
-    peak_down = _Figure[int | None]()
-    downloads_ratio = _Figure[float | None]()
-    multicasts = _Figure[int]()
-    refreshes = _Figure[int]()
-    mean_staleness = _Figure[float | None]()
-    idle_share = _Figure[float]()
-    clusters = _Figure[int | None]()
-    expansions = _Figure[int]()
-    merges = _Figure[int]()
-    purity = _Figure[float | None]()
-    ari = _Figure[float | None]()
-    epsilon = _Figure[float | None]()
-    exchanges = _Figure[int]()
-    accuracy_before = _Figure[float | None]()
-    accuracy_after = _Figure[float | None]()
-    mixture_kl = _Figure[float | None]()
-    mixture_kl_uniform = _Figure[float | None]()
-    cluster_accuracy = _Figure[float | None]()
-    cluster_accuracies = _Figure[Sequence[float] | None]()
-    bytes_per_exchange = _Figure[float | None]()
-    digest = _Figure[str]()
+    """One row per expansion or merge of clusters."""
+    similarity: np.ndarray | None = None
+    """How alike the clients are (clients x clients, NaN where two were never compared). None for a strategy that
+    compares nobody."""
 
     @classmethod
     def load(cls, directory: Path | str) -> "Run":
         """Read a run directory. All but settings, result, evaluations and updates may be missing."""
         directory = Path(directory)
         _must_be_a_run(directory)
-        marks, splits = directory / "marks.jsonl", directory / SPLITS
-        similarity, graphs = directory / SIMILARITY, directory / "graphs.jsonl"
-        regroupings, sketches = directory / REGROUPINGS, directory / "sketches.jsonl"
-        traffic, exchanges = directory / "traffic.jsonl", directory / "exchanges.jsonl"
+        splits, regroupings, similarity = (directory / name for name in (SPLITS, REGROUPINGS, SIMILARITY))
         return cls(
             config=_read_object(directory / "config.json"),
-            result=_read_object(directory / "result.json"),
-            evaluations=_read_rows(directory / "evaluations.jsonl"),
-            update_log=_read_rows(directory / "updates.jsonl"),
-            marks=_read_rows(marks) if marks.exists() else (),
+            result=_read_result(directory / RESULT),
+            history=_read_history(directory),
             splits=_read_rows(splits) if splits.exists() else (),
-            similarity=_read_matrix(similarity) if similarity.exists() else None,
-            graph_log=_read_rows(graphs) if graphs.exists() else (),
             regroupings=_read_rows(regroupings) if regroupings.exists() else (),
-            sketch_log=_read_rows(sketches) if sketches.exists() else (),
-            traffic_log=_read_rows(traffic) if traffic.exists() else (),
-            exchange_log=list(map(_with_shares, _read_rows(exchanges))) if exchanges.exists() else (),
+            similarity=_read_matrix(similarity) if similarity.exists() else None,
         )
+
+    @property
+    def evaluations(self) -> Sequence[Row]:
+        """One row per evaluation."""
+        return self.history.evaluations
+
+    @property
+    def update_log(self) -> Sequence[Row]:
+        """One row per update; ``run.updates`` is their number."""
+        return self.history.updates
+
+    @property
+    def marks(self) -> Sequence[Row]:
+        """One row per other event of a client: refreshes, reports, pulls, drifts, losses, refusals."""
+        return self.history.marks
+
+    @property
+    def graph_log(self) -> Sequence[Row]:
+        """Who learned from whom, one row per evaluation; ``graphs`` and ``graph_at`` read it."""
+        return self.history.graphs
+
+    @property
+    def sketch_log(self) -> Sequence[Row]:
+        """Where data drift, how far the clients' own models are from each other, one row per evaluation."""
+        return self.history.sketches
+
+    @property
+    def traffic_log(self) -> Sequence[Row]:
+        """What travelled, one row per moment."""
+        return self.history.traffic
+
+    @property
+    def exchange_log(self) -> Sequence[Row]:
+        """Where clients ask when they want to, what each got for its update; ``run.exchanges`` is their number."""
+        return self.history.exchanges
+
+    def value_of(self, name: str) -> Any:
+        return self.result[name]
 
     def figure(self, name: str) -> float:
         """A number of the result, NaN where it is null."""
-        return _number(self.result.get(name))
+        return _number(self.result[name])
 
     def over_evaluations(self, name: str) -> np.ndarray:
         """One number of every evaluation, in order, NaN where it is null."""
@@ -187,18 +127,7 @@ class Run:
         """The groups in which clients were planned to arrive together, by number; empty for a method that plans no
         arrivals. A client's first update belongs to none: its speed was not known. A training in flight at
         the end of the run is left out."""
-        groups: dict[int, ArrivedGroup] = {}
-
-        def group_of(row: Row) -> ArrivedGroup:
-            number = row["arrival_group"]
-            return groups.setdefault(number, ArrivedGroup(number, row["expected"], row["latest"], [], []))
-
-        for update in filter(_is_planned, self.update_log):
-            arrived = Arrived(update["client"], update["steps"], update["began"], update["time"])
-            group_of(update).arrivals.append(arrived)
-        for mark in filter(_is_planned, self.marks):
-            group_of(mark).lost.append(mark["client"])
-        return [groups[number] for number in sorted(groups)]
+        return arrival_groups(self.update_log, self.marks)
 
     def graphs(self) -> list[Graph]:
         """Who learned from whom at every evaluation; empty for a method without a collaboration graph."""
@@ -247,10 +176,6 @@ class Run:
         return figure
 
 
-def _is_planned(row: Row) -> bool:
-    return row.get("arrival_group") is not None
-
-
 def _number(value: Any) -> float:
     return float("nan") if value is None else float(value)
 
@@ -292,7 +217,24 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _with_shares(exchange: Row) -> Row:
+def _read_result(path: Path) -> Result:
+    figures = _read_object(path)
+    if figures.keys() != FIGURES.keys():
+        raise UserError(f"{path} was written by another version of polytempo. Run it again, into another directory.")
+    return Result(**figures)
+
+
+def _read_history(directory: Path) -> History:
+    """Every log that is there; those of runs without such events have no file."""
+    history = History()
+    for name in FILES:
+        path = directory / f"{name}.jsonl"
+        getattr(history, name).extend(_read_rows(path) if path.exists() else ())
+    history.exchanges = list(map(_with_shares, history.exchanges))
+    return history
+
+
+def _with_shares(exchange: Row) -> dict[str, Any]:
     """An exchange with both mixtures as arrays, as the simulator has them; null stays None."""
     shares = {name: exchange.get(name) for name in ("mixture", "estimate")}
     return {**exchange, **{name: None if of is None else np.array(of, float) for name, of in shares.items()}}

@@ -1,9 +1,9 @@
-"""The comparison of methods as a table: for the terminal, for Markdown, and for the HTML page."""
+"""The comparison of contenders as a table: for the terminal, for Markdown, and for the HTML page."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import rich
@@ -12,10 +12,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.report.facts.contenders import Method, better_off, has_target, mean, methods_of
+from polytempo.report.facts.contenders import Contender, better_off, contenders_of, has_target, mean
+from polytempo.report.facts.numbers import NOTHING, amount, percent, rounded, shown
 from polytempo.report.run import Run
+from polytempo.sim.result import Figure, Result
 
-NOTHING = "–"
+NAME = 0.5  # of a terminal's width that the names of contenders may take
 
 
 @dataclass(frozen=True)
@@ -29,49 +31,54 @@ class Cell:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One method; its cells by column title, the same titles in every row."""
+    """One contender; its cells by column title, the same titles in every row."""
 
-    method: str
+    contender: str
     cells: dict[str, Cell]
+
+
+Make = Callable[[Contender, Sequence[Run]], Cell]
 
 
 @dataclass(frozen=True)
 class _Column:
     title: str
-    cell: Callable[[Method, Sequence[Run]], Cell]
+    cell: Make
     best: Literal["highest", "lowest", None] = None
 
 
 def comparison_rows(runs: Sequence[Run]) -> list[ComparisonRow]:
-    """One row per method, means over its seeds. A column that nobody has a figure for is left out, so is the time to
-    target when no run had a target, and so are clusters where everybody shares one model or nobody does."""
-    methods = methods_of(runs)
+    """One row per contender, means over its seeds. A column that nobody has a figure for is left out. So is the time to
+    target when no run had a target, refused updates when there were none, and clusters where everybody shares one model
+    or nobody does."""
+    contenders = contenders_of(runs)
     columns: dict[str, list[Cell]] = {}
     for column in _COLUMNS + (_CLUSTER_COLUMNS if any(map(Run.has_clusters, runs)) else ()):
-        cells = [column.cell(method, runs) for method in methods]
+        cells = [column.cell(contender, runs) for contender in contenders]
         if any(cell.text != NOTHING for cell in cells):
             columns[column.title] = _with_best(cells, column.best)
     return [
-        ComparisonRow(method.label, {title: cells[i] for title, cells in columns.items()})
-        for i, method in enumerate(methods)
+        ComparisonRow(contender.label, {title: cells[i] for title, cells in columns.items()})
+        for i, contender in enumerate(contenders)
     ]
 
 
 def rich_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
-    """For the terminal. Methods are rows where that fits the width (the terminal's by default), else columns, in as
-    many tables as they need."""
+    """For the terminal, within a width (the terminal's by default): one table if it fits, with contenders as rows or
+    else as columns. Otherwise contenders are rows of several tables, each with as many columns as fit."""
     rows = comparison_rows(runs)
     width = rich.get_console().width if width is None else width
-    wide = _methods_as_rows(rows)
-    if _full_width(wide) <= width:
-        return wide
-    blocks = [rows[:1]]
-    for row in rows[1:]:
-        if _full_width(_methods_as_columns([*blocks[-1], row])) <= width:
-            blocks[-1].append(row)
+    titles = list(rows[0].cells)
+    for table in (_contenders_as_rows(rows, titles), _contenders_as_columns(rows)):
+        if _full_width(table) <= width:
+            return table
+    blocks = [titles[:1]]
+    for title in titles[1:]:
+        if _full_width(_contenders_as_rows(rows, [*blocks[-1], title], width)) <= width:
+            blocks[-1].append(title)
         else:
-            blocks.append([row])
-    return Group(*map(_methods_as_columns, blocks))
+            blocks.append([title])
+    return Group(*(_contenders_as_rows(rows, block, width) for block in blocks))
 
 
 def markdown_table(runs: Sequence[Run]) -> str:
@@ -81,21 +88,8 @@ def markdown_table(runs: Sequence[Run]) -> str:
     lines = [["method", *titles], ["---", *("---:" for _ in titles)]]
     for row in rows:
         cells = [f"**{cell.text}**" if cell.best else cell.text for cell in row.cells.values()]
-        lines.append([row.method.replace("|", "\\|"), *cells])
+        lines.append([row.contender.replace("|", "\\|"), *cells])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def amount(value: float) -> str:
-    """A number as short as it stays useful: three digits that count, thousands with commas."""
-    if math.isnan(value):
-        return NOTHING
-    decimals = 0 if value == 0 else min(max(2 - math.floor(math.log10(abs(value))), 0), 3)
-    return f"{value:,.{decimals}f}"
-
-
-def percent(value: float) -> str:
-    """A share of one as a percentage with one decimal, without the sign."""
-    return NOTHING if math.isnan(value) else f"{100 * value:.1f}"
 
 
 def _full_width(table: Table) -> int:
@@ -104,21 +98,23 @@ def _full_width(table: Table) -> int:
     return console.measure(table, options=console.options.update(max_width=10_000)).maximum
 
 
-def _methods_as_rows(rows: list[ComparisonRow]) -> Table:
+def _contenders_as_rows(rows: list[ComparisonRow], titles: Sequence[str], width: int | None = None) -> Table:
+    """With a width, long names are folded so that they leave room for figures."""
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("method", no_wrap=True, vertical="bottom")
-    for title in rows[0].cells:
+    longest = None if width is None else max(int(NAME * width), 1)
+    table.add_column("method", overflow="fold", max_width=longest, vertical="bottom")
+    for title in titles:
         table.add_column(_two_lines(title), justify="right", no_wrap=True, vertical="bottom")
     for row in rows:
-        table.add_row(Text(row.method), *(_styled(cell) for cell in row.cells.values()))
+        table.add_row(Text(row.contender), *(_styled(row.cells[title]) for title in titles))
     return table
 
 
-def _methods_as_columns(rows: list[ComparisonRow]) -> Table:
+def _contenders_as_columns(rows: list[ComparisonRow]) -> Table:
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method", overflow="fold", vertical="bottom")
     for row in rows:
-        table.add_column(Text(_two_lines(row.method)), justify="right", overflow="fold", vertical="bottom")
+        table.add_column(Text(_two_lines(row.contender)), justify="right", overflow="fold", vertical="bottom")
     for title in rows[0].cells:
         table.add_row(title, *(_styled(row.cells[title]) for row in rows))
     return table
@@ -143,119 +139,120 @@ def _with_best(cells: list[Cell], best: Literal["highest", "lowest", None]) -> l
     return [Cell(cell.text, cell.value, math.isclose(cell.value, winner)) for cell in cells]
 
 
-def _accuracy(method: Method, runs: Sequence[Run]) -> Cell:
-    values = method.figures("accuracy")
+def _of(figure: Figure[Any], cell: Make | None = None) -> _Column:
+    """The column of a figure: its title, its unit and which value is best are the figure's own."""
+    return _Column(figure.title, cell or _mean(figure), figure.best)
+
+
+def _mean(figure: Figure[Any], decimals: int | None = None) -> Make:
+    """The mean over seeds, with so many decimals or as many as its unit wants."""
+
+    def cell(contender: Contender, runs: Sequence[Run]) -> Cell:
+        value = contender.mean(figure.name)
+        return Cell(shown(value, figure.unit) if decimals is None else rounded(value, decimals), value)
+
+    return cell
+
+
+def _accuracy(contender: Contender, runs: Sequence[Run]) -> Cell:
+    values = contender.figures("accuracy")
     text = percent(mean(values))
     if np.count_nonzero(~np.isnan(values)) > 1:
         text += f" ± {percent(float(np.nanstd(values, ddof=1)))}"
     return Cell(text, mean(values))
 
 
-def _share(name: str) -> Callable[[Method, Sequence[Run]], Cell]:
-    return lambda method, runs: Cell(percent(method.mean(name)), method.mean(name))
+def _of_device(figure: Figure[Any]) -> Make:
+    """Nothing to see where devices have no types: that would be one client."""
 
-
-def _amount(name: str, unit: float = 1.0) -> Callable[[Method, Sequence[Run]], Cell]:
-    return lambda method, runs: Cell(amount(method.mean(name) / unit), method.mean(name) / unit)
-
-
-def _count(name: str) -> Callable[[Method, Sequence[Run]], Cell]:
-    def cell(method: Method, runs: Sequence[Run]) -> Cell:
-        value = method.mean(name)
-        return Cell(NOTHING if math.isnan(value) else f"{value:,.0f}", value)
+    def cell(contender: Contender, runs: Sequence[Run]) -> Cell:
+        typed = any(run.accuracy_per_device for run in contender.runs)
+        return _mean(figure)(contender, runs) if typed else Cell(NOTHING)
 
     return cell
 
 
-def _time_to_target(method: Method, runs: Sequence[Run]) -> Cell:
+def _uniform_divergence(contender: Contender, runs: Sequence[Run]) -> Cell:
+    """What an estimate is measured against: nothing to see where a method estimates nothing."""
+    if math.isnan(contender.mean("mixture_kl")):
+        return Cell(NOTHING)
+    return _mean(Result.mixture_kl_uniform, 3)(contender, runs)
+
+
+def _than_alone(contender: Contender, runs: Sequence[Run]) -> Cell:
+    """Whoever makes most clients better off is best."""
+    shares = better_off(contender, runs)
+    if shares is None:
+        return Cell(NOTHING)
+    return Cell(" / ".join(map(percent, (shares.better, shares.equal, shares.worse))), shares.better)
+
+
+def _time_to_target(contender: Contender, runs: Sequence[Run]) -> Cell:
     """The mean over the seeds that reached it. Only a method that reached it with every seed can be the best."""
-    values = method.figures("time_to_target")
+    values = contender.figures("time_to_target")
     reached = int(np.count_nonzero(~np.isnan(values)))
     if not reached:
-        return Cell("not reached" if has_target(method) else NOTHING)
+        return Cell("not reached" if has_target(contender) else NOTHING)
     if reached < len(values):
         return Cell(f"{amount(mean(values))} ({reached} of {len(values)})")
     return Cell(amount(mean(values)), mean(values))
 
 
-def _downloads(method: Method, runs: Sequence[Run]) -> Cell:
+def _refused(contender: Contender, runs: Sequence[Run]) -> Cell:
+    """Nothing to see where training never diverged."""
+    return _mean(Result.refused)(contender, runs) if any(run.refused for run in runs) else Cell(NOTHING)
+
+
+def _downloads(contender: Contender, runs: Sequence[Run]) -> Cell:
     """Nothing to see where everybody downloads one model per order, as FedAsync does."""
     if all(run.downloads_ratio in (None, 1) for run in runs):
         return Cell(NOTHING)
-    return Cell(_rounded(method.mean("downloads_ratio"), 3), method.mean("downloads_ratio"))
+    return _mean(Result.downloads_ratio, 3)(contender, runs)
 
 
-def _of_device(name: str) -> Callable[[Method, Sequence[Run]], Cell]:
-    """Nothing to see where devices have no types: that would be one client."""
-
-    def cell(method: Method, runs: Sequence[Run]) -> Cell:
-        typed = any(run.result.get("accuracy_per_device") for run in method.runs)
-        return Cell(percent(method.mean(name)), method.mean(name)) if typed else Cell(NOTHING)
-
-    return cell
+def _clusters(contender: Contender, runs: Sequence[Run]) -> Cell:
+    return Cell(rounded(contender.mean("clusters"), 1).removesuffix(".0"), contender.mean("clusters"))
 
 
-def _better_off(method: Method, runs: Sequence[Run]) -> Cell:
-    shares = better_off(method, runs)
-    return Cell(percent(shares.better), shares.better) if shares else Cell(NOTHING)
-
-
-def _divergence(method: Method, runs: Sequence[Run]) -> Cell:
-    return Cell(_rounded(method.mean("mixture_kl"), 3), method.mean("mixture_kl"))
-
-
-def _uniform_divergence(method: Method, runs: Sequence[Run]) -> Cell:
-    """What an estimate is measured against: nothing to see where a method estimates nothing."""
-    if math.isnan(method.mean("mixture_kl")):
-        return Cell(NOTHING)
-    return Cell(_rounded(method.mean("mixture_kl_uniform"), 3), method.mean("mixture_kl_uniform"))
-
-
-def _clusters(method: Method, runs: Sequence[Run]) -> Cell:
-    return Cell(_rounded(method.mean("clusters"), 1).removesuffix(".0"), method.mean("clusters"))
-
-
-def _fit(name: str) -> Callable[[Method, Sequence[Run]], Cell]:
+def _fit(figure: Figure[Any]) -> Make:
     """Purity or adjusted Rand index; nothing to see where every client is a cluster of its own."""
 
-    def cell(method: Method, runs: Sequence[Run]) -> Cell:
-        value = mean(np.array([run.figure(name) for run in method.runs if run.figure("clusters") < run.clients()]))
-        return Cell(_rounded(value, 2), value)
+    def cell(contender: Contender, runs: Sequence[Run]) -> Cell:
+        clustered = [run for run in contender.runs if run.figure("clusters") < run.clients()]
+        value = mean(np.array([run.figure(figure.name) for run in clustered]))
+        return Cell(rounded(value, 2), value)
 
     return cell
-
-
-def _rounded(value: float, decimals: int) -> str:
-    return NOTHING if math.isnan(value) else f"{value:.{decimals}f}"
 
 
 _COLUMNS = (
-    _Column("accuracy %", _accuracy, best="highest"),
-    _Column("own model %", _share("accuracy_trained"), best="highest"),
-    _Column("slowest fifth %", _share("accuracy_slowest_fifth"), best="highest"),
-    _Column("fastest fifth %", _share("accuracy_fastest_fifth"), best="highest"),
-    _Column("slowest device %", _of_device("accuracy_slowest_device"), best="highest"),
-    _Column("fastest device %", _of_device("accuracy_fastest_device"), best="highest"),
-    _Column("after exchange %", _share("accuracy_after"), best="highest"),
-    _Column("cluster %", _share("cluster_accuracy"), best="highest"),
-    _Column("mixture KL", _divergence, best="lowest"),
-    _Column("uniform KL", _uniform_divergence),
-    _Column("better off than alone %", _better_off, best="highest"),
-    _Column("time to target s", _time_to_target, best="lowest"),
-    _Column("virtual time s", _amount("virtual_time")),
-    _Column("updates", _count("updates")),
-    _Column("staleness", _amount("mean_staleness")),
-    _Column("idle %", _share("idle_share")),
-    _Column("MB up", _amount("bytes_up", 1e6)),
-    _Column("MB down", _amount("bytes_down", 1e6)),
-    _Column("peak MB/min up", _amount("peak_up", 1e6)),
-    _Column("peak MB/min down", _amount("peak_down", 1e6)),
-    _Column("downloads vs FedAsync", _downloads),
-    _Column("wall s", _amount("wall_seconds")),
+    _of(Result.accuracy, _accuracy),
+    _of(Result.accuracy_trained),
+    _of(Result.accuracy_slowest_fifth),
+    _of(Result.accuracy_fastest_fifth),
+    _of(Result.accuracy_slowest_device, _of_device(Result.accuracy_slowest_device)),
+    _of(Result.accuracy_fastest_device, _of_device(Result.accuracy_fastest_device)),
+    _of(Result.accuracy_after),
+    _of(Result.cluster_accuracy),
+    _of(Result.mixture_kl, _mean(Result.mixture_kl, 3)),
+    _of(Result.mixture_kl_uniform, _uniform_divergence),
+    _Column("better / equal / worse than alone %", _than_alone, best="highest"),
+    _of(Result.time_to_target, _time_to_target),
+    _of(Result.virtual_time),
+    _of(Result.updates),
+    _of(Result.refused, _refused),
+    _of(Result.mean_staleness),
+    _of(Result.idle_share),
+    _of(Result.bytes_up),
+    _of(Result.bytes_down),
+    _of(Result.peak_up),
+    _of(Result.peak_down),
+    _of(Result.downloads_ratio, _downloads),
+    _of(Result.wall_seconds),
 )
 
 _CLUSTER_COLUMNS = (
-    _Column("clusters", _clusters),
-    _Column("purity", _fit("purity"), best="highest"),
-    _Column("ARI", _fit("ari"), best="highest"),
+    _of(Result.clusters, _clusters),
+    _of(Result.purity, _fit(Result.purity)),
+    _of(Result.ari, _fit(Result.ari)),
 )

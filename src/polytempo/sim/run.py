@@ -32,6 +32,7 @@ from polytempo.sim.exchanges import exchange_figures
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.history import History, Row
 from polytempo.sim.measures import cluster_figures, device_figures
+from polytempo.sim.result import Result
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.world import begun_with, make_world, proxy_sets_of, warm_up
 from polytempo.strategies.base.served import served_models
@@ -54,7 +55,7 @@ class Finished:
     """A run's settings, figures and history, and how its clusters came about."""
 
     config: dict[str, Any]
-    result: dict[str, Any]
+    result: Result
     history: History
     splits: list[Row]
     regroupings: list[Row]
@@ -126,7 +127,7 @@ def _write(finished: Finished, simulator: Simulator, directory: Path) -> None:
     write_json(directory / "config.json", finished.config)
     write_models(directory, served_models(simulator.strategy, range(len(simulator.federation))))
     write_clusters(directory, finished.splits, finished.regroupings, finished.similarity)
-    write_json(directory / RESULT, finished.result)  # last but for the checkpoint: what makes a run finished
+    write_json(directory / RESULT, dict(finished.result))  # last but for the checkpoint: what makes a run finished
     (directory / CHECKPOINT).unlink(missing_ok=True)
 
 
@@ -220,38 +221,39 @@ def _ctrl_c_noted() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> dict[str, Any]:
+def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> Result:
     last = simulator.history.evaluations[-1]
     staleness = [row["staleness"] for row in simulator.history.updates]
     regrouped = [regrouping.kind for regrouping in simulator.strategy.regroupings()]
     figures = ("accuracy", "accuracy_trained", "accuracy_std", "accuracy_slowest_fifth", "accuracy_fastest_fifth")
-    return {
-        "strategy": experiment.strategy,
-        "seed": experiment.seed,
+    return Result(
+        strategy=experiment.strategy,
+        seed=experiment.seed,
         **{name: last[name] for name in figures},
         **device_figures(last["per_client"], simulator.devices),
-        "virtual_time": simulator.now,
-        "time_to_target": simulator.evaluator.time_to_target,
-        "updates": simulator.updates,
-        "client_steps": simulator.client_steps,
-        "wall_seconds": clock.wall,
-        "train_seconds": clock.training,
-        "overhead_seconds": max(clock.wall - clock.working, 0.0),
+        virtual_time=simulator.now,
+        time_to_target=simulator.evaluator.time_to_target,
+        updates=simulator.updates,
+        refused=simulator.refused,
+        client_steps=simulator.client_steps,
+        wall_seconds=clock.wall,
+        train_seconds=clock.training,
+        overhead_seconds=max(clock.wall - clock.working, 0.0),
         **simulator.traffic.figures(simulator.now),
         **exchange_figures(simulator.history.exchanges),
         **cluster_figures(last),
-        "refreshes": sum(mark["kind"] == "refresh" for mark in simulator.history.marks),
-        "mean_staleness": float(np.mean(staleness)) if staleness else 0.0,
-        "idle_share": last["idle_share"],
-        "clusters": last["clusters"],
-        "expansions": regrouped.count("expansion"),
-        "merges": regrouped.count("merge"),
-        "purity": last["purity"],
-        "ari": last["ari"],
-        "epsilon": simulator.uploads.epsilon(int(simulator.clients.updates.max())),
-        "held_back": simulator.strategy.held_back,
-        "digest": digest(simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates),
-    }
+        refreshes=sum(mark["kind"] == "refresh" for mark in simulator.history.marks),
+        mean_staleness=float(np.mean(staleness)) if staleness else 0.0,
+        idle_share=last["idle_share"],
+        clusters=last["clusters"],
+        expansions=regrouped.count("expansion"),
+        merges=regrouped.count("merge"),
+        purity=last["purity"],
+        ari=last["ari"],
+        epsilon=simulator.uploads.epsilon(int(simulator.clients.updates.max())),
+        held_back=simulator.strategy.held_back,
+        digest=digest(simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates),
+    )
 
 
 def _split_row(split: Split) -> Row:

@@ -52,6 +52,7 @@ class Simulator:
         self.now = 0.0
         self.updates = 0
         self.client_steps = 0
+        self.refused = 0
         self.refused_in_a_row = 0
         self.agenda = Agenda()
         self.clients = Clients(len(world.federation))
@@ -328,6 +329,7 @@ class Simulator:
     def _refuse(self, client: int, awaited: Due | None) -> None:
         """NaN or Inf never touches the server's state: the client is out, and in again."""
         self.history.mark(self.now, "refused", client)
+        self.refused += 1
         self.refused_in_a_row += 1
         if self.refused_in_a_row > 3 * len(self.federation):
             raise UserError(
@@ -353,7 +355,10 @@ class Simulator:
 
     # State.
 
-    _state = ("now", "updates", "client_steps", "refused_in_a_row", "agenda", "clients", "_trainings", "_finished")
+    _state = (
+        *("now", "updates", "client_steps", "refused", "refused_in_a_row"),
+        *("agenda", "clients", "_trainings", "_finished"),
+    )
 
     def save_state(self) -> dict[str, Any]:
         """Everything that ``run`` goes on from, the strategy's state included."""

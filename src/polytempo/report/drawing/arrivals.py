@@ -11,21 +11,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from polytempo.report.drawing.canvas import (
-    GRID,
     INK,
     SMALL,
     WIDTH,
     canvas,
     legend_above,
-    name_axes,
-    name_rows,
-    row_height,
 )
-from polytempo.report.drawing.lines import ink_on
-from polytempo.report.drawing.timeline import MARKERS, draw_bars, drawn_until, name_clients, slowest_to_fastest
-from polytempo.report.facts.contenders import COLOURS, Method, methods_of
-from polytempo.report.run import ArrivedGroup, Run
-from polytempo.report.table import percent
+from polytempo.report.drawing.colours import ink_on
+from polytempo.report.drawing.timeline import MARKERS, draw_bars, drawn_until, name_clients
+from polytempo.report.facts.arrivals import ArrivedGroup
+from polytempo.report.facts.contenders import COLOURS
+from polytempo.report.facts.speed import slowest_to_fastest
+from polytempo.report.run import Run
 
 ROWS = 20  # clients in the timeline of arrival groups
 PER_ROW = 16  # bars in a row, so that the steps written on them stay readable
@@ -37,8 +34,6 @@ HEIGHT = 0.6  # of a bar, in rows
 FLAG: dict[str, Any] = {"linestyle": "", "marker": "v", "markersize": 5, "color": INK}
 LOST: dict[str, Any] = {"linestyle": "", "marker": MARKERS["left"], "markersize": 6, "markeredgewidth": 1.8}
 TOO_LATE: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "hatch": "////"}
-STRIP = 0.75  # the height of a method's strip of idle shares, in rows; all of it is 100 %
-BINS = 100  # clients side by side in such a strip; of more, neighbours are averaged
 
 Line = tuple[float, float, float, float]  # from x, y to x, y
 
@@ -92,38 +87,6 @@ def arrival_timeline(run: Run, colour: str) -> Figure:
     axes.set_yticks([NUMBERS, *row_of.values()], ["group", *map(str, row_of)], fontsize=SMALL)
     axes.set_ylim(len(chosen) - 0.3, NUMBERS - 0.6)
     return figure
-
-
-def idle_shares(runs: Sequence[Run]) -> Figure:
-    """The share of its time in which each client had nothing to do, from the slowest to the fastest device: one strip
-    per method, means over its seeds."""
-    known = [(method, idle) for method in methods_of(runs) if len(idle := idle_by_speed(method))]
-    figure, axes = canvas(row_height(len(known), 0.55) if len(known) > 1 else 3.0)
-    if len(known) == 1:
-        ((method, idle),) = known
-        axes.stairs(*_side_by_side(100 * idle), fill=True, color=method.colour, alpha=0.75)
-        axes.set_ylim(0, 100)
-        axes.text(1, 1.01, _mean(idle), transform=axes.transAxes, ha="right", va="bottom", fontsize=SMALL, color=INK)
-    else:
-        for row, (method, idle) in enumerate(known):
-            top, base = row - STRIP / 2, row + STRIP / 2
-            axes.axhspan(top, base, color=GRID, alpha=0.45, linewidth=0)
-            heights, edges = _side_by_side(idle)
-            axes.stairs(base - STRIP * heights, edges, baseline=base, fill=True, color=method.colour, alpha=0.85)
-            axes.text(101, row, _mean(idle), va="center", fontsize=SMALL, color=INK)
-        name_rows(axes, [method.label for method, _ in known])
-        axes.grid(visible=False)
-    axes.set_xlim(0, 100)
-    name_axes(axes, "clients, from slowest to fastest device (%)", "idle time (%)" if len(known) == 1 else "")
-    return figure
-
-
-def idle_by_speed(method: Method) -> np.ndarray:
-    """Idle shares of clients from the slowest to the fastest, means over the seeds at each place; empty if unknown."""
-    shares = [(run, run.per_client("per_client_idle", -1)) for run in method.runs]
-    ordered = [idle[slowest_to_fastest(run, len(idle))] for run, idle in shares if len(idle)]
-    fewest = min(map(len, ordered), default=0)
-    return np.mean([idle[:fewest] for idle in ordered], axis=0) if ordered else np.array([])
 
 
 def _colours(groups: Sequence[ArrivedGroup], first: str) -> dict[int, str]:
@@ -231,16 +194,3 @@ def _keys(first: bool, late: bool, lost: bool) -> list[Artist]:
     if lost:
         keys.append(Line2D([], [], label="lost", color=NEUTRAL, **LOST))
     return keys
-
-
-def _side_by_side(idle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Heights and edges of stairs that look like one bar per client, or per few neighbours where there are many."""
-    heights = np.array([part.mean() for part in np.array_split(idle, min(len(idle), BINS))])
-    gap = 0.1 if len(heights) <= 40 else 0.0
-    edges = np.arange(len(heights))[:, None] + np.array([gap, 1 - gap])
-    with_gaps = np.stack([heights, np.zeros_like(heights)], axis=1)
-    return with_gaps.ravel()[:-1], 100 / len(heights) * edges.ravel()
-
-
-def _mean(idle: np.ndarray) -> str:
-    return f"mean {percent(float(idle.mean()))} %"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -82,11 +81,6 @@ def _columns(handles: Sequence[Artist], width: float = WIDTH) -> int:
 def plain(label: str, longest: int = LONGEST) -> str:
     """A method's label as a figure can hold it: not too long, and not read as mathematics."""
     return (label if len(label) <= longest else label[: longest - 1] + "…").replace("$", r"\$")
-
-
-def evenly(size: int, most: int) -> np.ndarray:
-    """Indices spread evenly over ``range(size)``, first and last among them, at most ``most``."""
-    return np.unique(np.linspace(0, size - 1, min(size, most)).round().astype(int))
 
 
 def row_height(rows: int, per_row: float = 0.42) -> float:

@@ -15,7 +15,6 @@ from polytempo.report.drawing.canvas import (
     SMALL,
     WIDTH,
     canvas,
-    evenly,
     legend_above,
     legend_height,
     name_axes,
@@ -23,37 +22,19 @@ from polytempo.report.drawing.canvas import (
     row_height,
     styled,
 )
-from polytempo.report.drawing.lines import POINTS, bar, draw_lines, key, keys
+from polytempo.report.drawing.colours import GROUP_COLOURS, group_colours
+from polytempo.report.drawing.lines import bar, draw_lines, key, keys
 from polytempo.report.drawing.matrices import UNKNOWN, coarse, groups_beside
-from polytempo.report.drawing.sizes import cluster_sizes, sizes_caption
-from polytempo.report.drawing.tree import cluster_tree, keys_of_groups
-from polytempo.report.facts.contenders import DASHES, Method, methods_of
-from polytempo.report.facts.lineage import (
-    GROUP_COLOURS,
-    NO_GROUP,
-    Cluster,
-    group_colours,
-    groups_at,
-    largest_group,
-    lineage,
-)
+from polytempo.report.drawing.tree import keys_of_groups
+from polytempo.report.facts.choosing import evenly
+from polytempo.report.facts.clusters import clusters_over_time, has_fit
+from polytempo.report.facts.contenders import DASHES, contenders_of
+from polytempo.report.facts.courses import POINTS
+from polytempo.report.facts.lineage import NO_GROUP, groups_at, largest_group
+from polytempo.report.facts.numbers import percent
 from polytempo.report.run import Run
-from polytempo.report.table import percent
-
-__all__ = [
-    "accuracy_per_cluster",
-    "accuracy_per_cluster_over_time",
-    "cluster_sizes",
-    "cluster_tree",
-    "clusters_over_time",
-    "fit_over_time",
-    "share_compared",
-    "similarity",
-    "sizes_caption",
-]
 
 BARS = 40
-LINES = 12
 
 
 def similarity(run: Run, colour: str) -> Figure | None:
@@ -98,28 +79,17 @@ def similarity(run: Run, colour: str) -> Figure | None:
     return figure
 
 
-def share_compared(similarity: np.ndarray) -> float:
-    """The share of all pairs of clients that a method compared."""
-    known = ~np.isnan(similarity[np.triu_indices(len(similarity), k=1)])
-    return float(known.mean()) if len(known) else 0.0
-
-
 def fit_over_time(runs: Sequence[Run], name: str, title: str) -> Figure:
     """How well the clusters fit the true groups (``purity`` or ``ari``) against virtual time, for methods that have
     clusters."""
-    methods = [method for method in methods_of(runs) if fits(method)]
+    contenders = [contender for contender in contenders_of(runs) if has_fit(contender)]
     figure, axes = canvas()
-    draw_lines(axes, methods, "time", name)
+    draw_lines(axes, contenders, "time", name)
     axes.set_xlim(left=0)
     axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.03)
     name_axes(axes, "virtual time (s)", title)
-    legend_above(axes, keys(methods))
+    legend_above(axes, keys(contenders))
     return figure
-
-
-def fits(method: Method) -> bool:
-    """Has the method clusters, in a world whose true groups are known?"""
-    return any(run.has_clusters() and not np.isnan(run.over_evaluations("purity")).all() for run in method.runs)
 
 
 def accuracy_per_cluster(run: Run, colour: str) -> Figure:
@@ -170,16 +140,6 @@ def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
     name_axes(axes, "virtual time (s)", "accuracy (%)")
     legend_above(axes, drawn)
     return figure
-
-
-def clusters_over_time(run: Run) -> dict[int, Cluster]:
-    """The clusters that are shown over time: all, or those that did not split, or those that there are at the end, or
-    none where these are too many too."""
-    family = lineage(run)
-    leaves = {number: cluster for number, cluster in family.items() if not cluster.parts}
-    at_end = run.per_client("per_client_cluster", -1)
-    left = {number: cluster for number, cluster in leaves.items() if number in at_end}
-    return next((shown for shown in (family, leaves, left) if len(shown) <= LINES), {})
 
 
 def _square_axes(legend: float) -> tuple[Figure, Axes, Axes]:

@@ -14,13 +14,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, legend_above, legend_height, name_axes, styled
+from polytempo.report.drawing.colours import group_colours
 from polytempo.report.drawing.matrices import UNKNOWN, coarse, groups_beside
-from polytempo.report.drawing.timeline import seconds_per_step
 from polytempo.report.drawing.tree import keys_of_groups
-from polytempo.report.facts.collaboration import Edge, Graph, edges_of, layout, neighbours_together
-from polytempo.report.facts.lineage import NO_GROUP, group_colours, groups_at
+from polytempo.report.facts.collaboration import Edge, edges_of, layout, neighbours_together
+from polytempo.report.facts.graph import Graph
+from polytempo.report.facts.lineage import groups_at, known_groups
+from polytempo.report.facts.numbers import amount
+from polytempo.report.facts.speed import slow_clients
 from polytempo.report.run import Run
-from polytempo.report.table import amount
 
 ABREAST = 3  # panels in a line
 EDGES = 400  # in one panel
@@ -28,7 +30,6 @@ WIDTHS = (0.3, 0.6, 1.0, 1.7)  # points, of edges from weak to strong
 EDGE_ALPHA = 0.4
 NAMED = 40  # clients whose numbers are written beside their dots
 NAMED_ROWS = 25  # and beside their rows
-SLOW = 2.0  # times the median seconds per step
 OF_OTHERS, OF_ITSELF = "viridis", "Oranges"  # colour maps
 LEFT, GAP, BELOW, SCALES = 0.45, 0.45, 0.45, 0.95  # inches around panels
 
@@ -90,19 +91,6 @@ def networks(run: Run, graphs: Sequence[Graph], colour: str) -> Figure:
     if handles:
         legend_above(panels[0], handles, 2 * WIDTH)
     return figure
-
-
-def known_groups(run: Run, time: float) -> np.ndarray | None:
-    """The true group of every client at a time; None where there are no groups."""
-    groups = groups_at(run, time)
-    return None if NO_GROUP in groups else groups
-
-
-def slow_clients(run: Run) -> np.ndarray:
-    """For every client, does it need more than twice the median time per step? Unknown is not slow."""
-    pace = seconds_per_step(run)
-    handed_in = np.isfinite(pace)
-    return handed_in & (pace > SLOW * np.median(pace[handed_in])) if handed_in.any() else handed_in
 
 
 def _high(matrices: Sequence[np.ndarray]) -> float:

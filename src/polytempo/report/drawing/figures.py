@@ -15,7 +15,6 @@ from polytempo.report.drawing.canvas import (
     SMALL,
     TEXT,
     canvas,
-    evenly,
     legend_above,
     name_axes,
     name_rows,
@@ -23,25 +22,15 @@ from polytempo.report.drawing.canvas import (
     row_height,
     styled,
 )
-from polytempo.report.drawing.lines import POINTS, bar, draw_lines, ink_on, key, keys, over_seeds
-from polytempo.report.drawing.projection import FEW, drifts
-from polytempo.report.drawing.timeline import draw_timeline, timeline
-from polytempo.report.facts.contenders import Method, better_off, has_target, mean, methods_of
+from polytempo.report.drawing.colours import ink_on
+from polytempo.report.drawing.lines import bar, draw_lines, key, keys
+from polytempo.report.drawing.timeline import draw_timeline
+from polytempo.report.facts.choosing import evenly
+from polytempo.report.facts.contenders import Contender, better_off, contenders_of, has_target, mean
+from polytempo.report.facts.courses import POINTS, over_seeds
+from polytempo.report.facts.numbers import amount, percent
+from polytempo.report.facts.projection import FEW, drifts
 from polytempo.report.run import Run
-from polytempo.report.table import amount, percent
-
-__all__ = [
-    "accuracy_over_time",
-    "accuracy_over_updates",
-    "better_off_than_alone",
-    "bytes_over_time",
-    "fifths",
-    "overview",
-    "per_client_spread",
-    "staleness",
-    "time_to_target",
-    "timeline",
-]
 
 EQUAL, WORSE = "#c8cdd4", "#6b7280"
 
@@ -49,23 +38,23 @@ EQUAL, WORSE = "#c8cdd4", "#6b7280"
 def accuracy_over_time(runs: Sequence[Run]) -> Figure:
     """Mean accuracy over clients against virtual time."""
     figure, axes = canvas()
-    _draw_accuracy(axes, methods_of(runs), "time")
+    _draw_accuracy(axes, contenders_of(runs), "time")
     return figure
 
 
 def accuracy_over_updates(runs: Sequence[Run]) -> Figure:
     """Mean accuracy over clients against the number of updates the server received."""
     figure, axes = canvas()
-    _draw_accuracy(axes, methods_of(runs), "updates")
+    _draw_accuracy(axes, contenders_of(runs), "updates")
     return figure
 
 
 def per_client_spread(runs: Sequence[Run]) -> Figure:
     """Final accuracy of every client's served model, sorted from worst to best, all seeds of a method together."""
     figure, axes = canvas()
-    methods = methods_of(runs)
-    for method in methods:
-        accuracies = np.concatenate([run.final_per_client() for run in method.runs])
+    contenders = contenders_of(runs)
+    for contender in contenders:
+        accuracies = np.concatenate([run.final_per_client() for run in contender.runs])
         accuracies = np.sort(accuracies[~np.isnan(accuracies)])
         if not len(accuracies):
             continue
@@ -74,23 +63,28 @@ def per_client_spread(runs: Sequence[Run]) -> Figure:
         marker: dict[str, Any] = {"marker": "o", "markersize": 2.5} if few else {}
         kept = evenly(len(accuracies), POINTS)
         axes.plot(
-            share[kept], 100 * accuracies[kept], color=method.colour, linestyle=method.dash, linewidth=1.4, **marker
+            share[kept],
+            100 * accuracies[kept],
+            color=contender.colour,
+            linestyle=contender.dash,
+            linewidth=1.4,
+            **marker,
         )
     axes.set_xlim(0, 100)
     name_axes(axes, "clients, from worst to best (%)", "final accuracy (%)")
-    legend_above(axes, keys(methods))
+    legend_above(axes, keys(contenders))
     return figure
 
 
 def fifths(runs: Sequence[Run]) -> Figure:
     """Final accuracy of the clients with the slowest and the fastest fifth of the devices, side by side."""
-    methods = methods_of(runs)
-    figure, axes = canvas(row_height(len(methods), 0.5))
-    for row, method in enumerate(methods):
+    contenders = contenders_of(runs)
+    figure, axes = canvas(row_height(len(contenders), 0.5))
+    for row, contender in enumerate(contenders):
         for name, offset, alpha in (("slowest", -0.19, 1.0), ("fastest", 0.19, 0.45)):
-            values = 100 * method.figures(f"accuracy_{name}_fifth")
-            bar(axes, row + offset, values, method.colour, alpha, percent(mean(values) / 100))
-    name_rows(axes, [method.label for method in methods])
+            values = 100 * contender.figures(f"accuracy_{name}_fifth")
+            bar(axes, row + offset, values, contender.colour, alpha, percent(mean(values) / 100))
+    name_rows(axes, [contender.label for contender in contenders])
     axes.set_xlim(0, 112)
     axes.set_xticks(range(0, 101, 20))
     name_axes(axes, "final accuracy (%)")
@@ -100,40 +94,40 @@ def fifths(runs: Sequence[Run]) -> Figure:
 
 def staleness(runs: Sequence[Run]) -> Figure:
     """How many versions old the model was that an update came from, as a share of each method's updates."""
-    methods = methods_of(runs)
-    figure, axes = canvas(row_height(len(methods), 0.55) if len(methods) > 1 else 3.0)
-    _draw_staleness(axes, methods)
+    contenders = contenders_of(runs)
+    figure, axes = canvas(row_height(len(contenders), 0.55) if len(contenders) > 1 else 3.0)
+    _draw_staleness(axes, contenders)
     return figure
 
 
 def bytes_over_time(runs: Sequence[Run]) -> Figure:
     """Traffic summed over clients against virtual time: up (from clients) solid, down (to clients) dashed."""
     figure, axes = canvas()
-    methods = methods_of(runs)
-    for method in methods:
+    contenders = contenders_of(runs)
+    for contender in contenders:
         for name, dash in (("bytes_up", "-"), ("bytes_down", "--")):
-            at, _, middle, _ = over_seeds(method, "time", name, 1e-6)
-            axes.plot(at, middle, color=method.colour, linestyle=dash, linewidth=1.4)
+            at, _, middle, _ = over_seeds(contender, "time", name, 1e-6)
+            axes.plot(at, middle, color=contender.colour, linestyle=dash, linewidth=1.4)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     name_axes(axes, "virtual time (s)", "traffic so far (MB)")
-    of_methods = [key(method.label, method.colour, "-", 2.0) for method in methods]
-    legend_above(axes, [*of_methods, key("up", INK, "-", 1.4), key("down", INK, "--", 1.4)])
+    of_contenders = [key(contender.label, contender.colour, "-", 2.0) for contender in contenders]
+    legend_above(axes, [*of_contenders, key("up", INK, "-", 1.4), key("down", INK, "--", 1.4)])
     return figure
 
 
 def time_to_target(runs: Sequence[Run]) -> Figure:
     """Virtual seconds until the mean accuracy first reached the target."""
-    methods = methods_of(runs)
-    figure, axes = canvas(row_height(len(methods)))
-    for row, method in enumerate(methods):
-        values = method.figures("time_to_target")
+    contenders = contenders_of(runs)
+    figure, axes = canvas(row_height(len(contenders)))
+    for row, contender in enumerate(contenders):
+        values = contender.figures("time_to_target")
         reached = int(np.count_nonzero(~np.isnan(values)))
         missed = f" ({reached} of {len(values)} seeds)" if reached < len(values) else ""
-        note = amount(mean(values)) + missed if reached else "not reached" if has_target(method) else "no target"
-        bar(axes, row, values, method.colour, 1.0, note, 0.55)
-    name_rows(axes, [method.label for method in methods])
-    longest = np.nanmax([0.0, *(value for method in methods for value in method.figures("time_to_target"))])
+        note = amount(mean(values)) + missed if reached else "not reached" if has_target(contender) else "no target"
+        bar(axes, row, values, contender.colour, 1.0, note, 0.55)
+    name_rows(axes, [contender.label for contender in contenders])
+    longest = np.nanmax([0.0, *(value for contender in contenders for value in contender.figures("time_to_target"))])
     axes.set_xlim(0, 1.3 * longest or 1.0)
     name_axes(axes, "virtual time to target (s)")
     return figure
@@ -141,12 +135,14 @@ def time_to_target(runs: Sequence[Run]) -> Figure:
 
 def better_off_than_alone(runs: Sequence[Run]) -> Figure:
     """The shares of clients that end better than, equal to and worse than alone, one bar per method."""
-    compared = [(method, shares) for method in methods_of(runs) if (shares := better_off(method, runs)) is not None]
+    compared = [
+        (contender, shares) for contender in contenders_of(runs) if (shares := better_off(contender, runs)) is not None
+    ]
     figure, axes = canvas(row_height(len(compared)))
-    for row, (method, shares) in enumerate(compared):
+    for row, (contender, shares) in enumerate(compared):
         left = 0.0
         for share, colour, ink in (
-            (shares.better, method.colour, ink_on(method.colour)),
+            (shares.better, contender.colour, ink_on(contender.colour)),
             (shares.equal, EQUAL, ink_on(EQUAL)),
             (shares.worse, WORSE, ink_on(WORSE)),
         ):
@@ -155,7 +151,7 @@ def better_off_than_alone(runs: Sequence[Run]) -> Figure:
                 text = axes.text(left + 50 * share, row, f"{100 * share:.0f}", ha="center", va="center")
                 text.set(fontsize=SMALL, color=ink)
             left += 100 * share
-    name_rows(axes, [method.label for method, _ in compared])
+    name_rows(axes, [contender.label for contender, _ in compared])
     axes.set_xlim(0, 100)
     name_axes(axes, "share of clients (%)")
     better = Patch(color=compared[0][0].colour, label="better (in the method's colour)")
@@ -167,30 +163,32 @@ def overview(run: Run) -> Figure:
     """One run at a glance: accuracy against virtual time and updates, staleness, and who trained when."""
     figure = Figure(figsize=(2.1 * 5.0, 6.8), layout="constrained")
     (over_time, over_updates), (stale, trained) = figure.subplots(2, 2)
-    methods = methods_of([run])
-    _draw_accuracy(styled(over_time), methods, "time")
-    _draw_accuracy(styled(over_updates), methods, "updates")
-    _draw_staleness(styled(stale), methods)
+    contenders = contenders_of([run])
+    _draw_accuracy(styled(over_time), contenders, "time")
+    _draw_accuracy(styled(over_updates), contenders, "updates")
+    _draw_staleness(styled(stale), contenders)
     draw_timeline(styled(trained), run, rows=20)
     figure.suptitle(plain(run.summary(), longest=120), fontsize=TEXT, color=INK, x=0.01, ha="left")
     return figure
 
 
-def _draw_accuracy(axes: Axes, methods: list[Method], against: str) -> None:
-    draw_lines(axes, methods, against, "accuracy", 100)
-    lines = keys(methods)
-    if len(methods) == 1:  # with more methods these lines would hide each other, and `fifths` shows the ends
-        colour = methods[0].colour
+def _draw_accuracy(axes: Axes, contenders: list[Contender], against: str) -> None:
+    draw_lines(axes, contenders, against, "accuracy", 100)
+    lines = keys(contenders)
+    if len(contenders) == 1:  # with more methods these lines would hide each other, and `fifths` shows the ends
+        colour = contenders[0].colour
         for name, dash in (("slowest", ":"), ("fastest", "--")):
-            at, _, middle, _ = over_seeds(methods[0], against, f"accuracy_{name}_fifth", 100)
+            at, _, middle, _ = over_seeds(contenders[0], against, f"accuracy_{name}_fifth", 100)
             axes.plot(at, middle, color=colour, linestyle=dash, linewidth=0.9)
             lines.append(key(f"{name} fifth", colour, dash, 0.9))
-    targets = {float(t) for method in methods for run in method.runs if (t := run.config.get("target")) is not None}
+    targets = {
+        float(t) for contender in contenders for run in contender.runs if (t := run.config.get("target")) is not None
+    }
     if len(targets) == 1:
         target = 100 * targets.pop()
         axes.axhline(target, color=INK, linewidth=0.7, linestyle=(0, (2, 3)))
         lines.append(key(f"target {target:g} %", INK, (0, (2, 3)), 0.7))
-    drifted = sorted({time for method in methods for run in method.runs for time in drifts(run)})
+    drifted = sorted({time for contender in contenders for run in contender.runs for time in drifts(run)})
     if against == "time" and 0 < len(drifted) <= FEW:
         for time in drifted:
             axes.axvline(time, color=INK, linewidth=0.7, linestyle="--")
@@ -200,26 +198,26 @@ def _draw_accuracy(axes: Axes, methods: list[Method], against: str) -> None:
     legend_above(axes, lines)
 
 
-def _draw_staleness(axes: Axes, methods: list[Method]) -> None:
-    values = [np.concatenate([run.over_updates("staleness") for run in method.runs]) for method in methods]
+def _draw_staleness(axes: Axes, contenders: list[Contender]) -> None:
+    values = [np.concatenate([run.over_updates("staleness") for run in contender.runs]) for contender in contenders]
     highest = max((int(stale.max()) for stale in values if len(stale)), default=0)
     width = max(1, -(-(highest + 1) // 40))
     edges = np.arange(-0.5, highest + width + 0.5, width)
     notes = [f"mean {amount(float(stale.mean()))}" if len(stale) else "no updates" for stale in values]
     shares = [100 * np.histogram(stale, edges)[0] / max(len(stale), 1) for stale in values]
     style: dict[str, Any] = {"ha": "right", "fontsize": SMALL, "color": INK}
-    if len(methods) == 1:
-        axes.stairs(shares[0], edges, fill=True, color=methods[0].colour, alpha=0.75)
+    if len(contenders) == 1:
+        axes.stairs(shares[0], edges, fill=True, color=contenders[0].colour, alpha=0.75)
         axes.text(1, 1.01, notes[0], transform=axes.transAxes, va="bottom", **style)
         name_axes(axes, "staleness (versions)", "share of updates (%)")
     else:
         # Every method fills its own row: shapes are compared, and one peak does not flatten the others.
-        for row, (method, share, note) in enumerate(zip(methods, shares, notes, strict=True)):
+        for row, (contender, share, note) in enumerate(zip(contenders, shares, notes, strict=True)):
             base = row + 0.3
             axes.axhline(base, color=GRID, linewidth=0.8, zorder=0)
             heights = base - 0.75 * share / max(share.max(), 1)
-            axes.stairs(heights, edges, baseline=base, fill=True, color=method.colour, alpha=0.75)
+            axes.stairs(heights, edges, baseline=base, fill=True, color=contender.colour, alpha=0.75)
             axes.text(edges[-1], row, note, va="center", **style)
-        name_rows(axes, [method.label for method in methods])
+        name_rows(axes, [contender.label for contender in contenders])
         name_axes(axes, "staleness (versions)")
     axes.set_xlim(edges[0], edges[-1])

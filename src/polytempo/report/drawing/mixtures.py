@@ -2,7 +2,6 @@
 that set one against the other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,69 +10,20 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, canvas, evenly, legend_above, name_axes, styled
+from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, canvas, legend_above, name_axes, styled
+from polytempo.report.drawing.colours import distinct_colours
 from polytempo.report.drawing.lines import key
-from polytempo.report.facts.lineage import distinct_colours
+from polytempo.report.facts.choosing import evenly
+from polytempo.report.facts.mixtures import Mixtures, busiest_clients, mixtures
+from polytempo.report.facts.numbers import NOTHING
 from polytempo.report.run import Run
-from polytempo.report.table import NOTHING
 
-CLIENTS = 6
 STEPS = 40  # exchanges of a client that its bands show
 DOTS = 1_000
 GAP = 0.12  # between two bands, each of height 1
 
 # Inches
 ROW, AXIS = 1.05, 0.5
-
-
-@dataclass(frozen=True, eq=False)
-class Mixtures:
-    """The exchanges, in order of time, of which both mixtures are known: when they were, whose, and the shares of the
-    clusters (exchanges x clusters)."""
-
-    times: np.ndarray
-    clients: np.ndarray
-    true: np.ndarray
-    estimated: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    def of(self, client: int) -> "Mixtures":
-        """Those of one client."""
-        return self.take(np.flatnonzero(self.clients == client))
-
-    def last_quarter(self) -> "Mixtures":
-        """The last quarter of them, one at least."""
-        return self.take(np.arange(len(self) - max(1, len(self) // 4), len(self)))
-
-    def take(self, kept: np.ndarray) -> "Mixtures":
-        return Mixtures(self.times[kept], self.clients[kept], self.true[kept], self.estimated[kept])
-
-
-def mixtures(run: Run) -> Mixtures:
-    """What a run knows of its clients' mixtures."""
-    known = [row for row in run.exchange_log if row.get("mixture") is not None and row.get("estimate") is not None]
-    rows = [row for row in known if len(row["mixture"]) == len(row["estimate"])]  # else they are of other clusters
-    shape = (len(rows), len(rows[0]["mixture"]) if rows else 0)
-    return Mixtures(
-        np.array([row["time"] for row in rows], float),
-        np.array([row["client"] for row in rows], int),
-        np.array([row["mixture"] for row in rows], float).reshape(shape),
-        np.array([row["estimate"] for row in rows], float).reshape(shape),
-    )
-
-
-def uniform_kl(true: np.ndarray) -> np.ndarray:
-    """KL(true || uniform) of every row of shares; a share of nothing adds nothing."""
-    clusters = true.shape[1]
-    return np.sum(true * np.log(np.where(true > 0, true * clusters, 1.0)), axis=1)
-
-
-def busiest_clients(found: Mixtures, most: int = CLIENTS) -> list[int]:
-    """The clients with most exchanges, of as many exchanges the first numbers; in order of their numbers."""
-    clients, exchanges = np.unique(found.clients, return_counts=True)
-    return sorted(clients[np.argsort(-exchanges, kind="stable")][:most].tolist())
 
 
 def mixture_bands(run: Run) -> Figure:

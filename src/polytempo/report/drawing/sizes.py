@@ -3,7 +3,6 @@ in the colours of its clients' true groups, and above the bands a mark for each 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,10 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, evenly, legend_above, legend_height, name_axes, styled
-from polytempo.report.drawing.lines import POINTS, ink_on
+from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, legend_above, legend_height, name_axes, styled
+from polytempo.report.drawing.colours import group_colours, ink_on
 from polytempo.report.drawing.tree import AXIS, LABELLED, LETTER, LINE, MARGIN, keys_of_groups
-from polytempo.report.facts.lineage import described, group_colours, groups_at, largest_group
+from polytempo.report.facts.clusters import Memberships, memberships
+from polytempo.report.facts.lineage import described, largest_group
+from polytempo.report.facts.numbers import counted
 from polytempo.report.run import Row, Run
 
 # Inches
@@ -25,25 +26,9 @@ LANE = 0.14  # for the marks of one kind
 MARKERS = {"merge": "v", "expansion": "^"}  # by kind, the lowest lane first
 
 
-@dataclass(frozen=True, eq=False)
-class _Courses:
-    """Where everybody was, at the times that are drawn: the cluster and the true group of each client (times x
-    clients)."""
-
-    times: np.ndarray
-    cluster_of: np.ndarray
-    groups: np.ndarray
-
-    def sizes(self, cluster: int) -> np.ndarray:
-        return np.sum(self.cluster_of == cluster, axis=1)
-
-    def members(self, cluster: int, at: int) -> np.ndarray:
-        return np.flatnonzero(self.cluster_of[at] == cluster)
-
-
 def cluster_sizes(run: Run, colour: str) -> Figure:
     """How many clients each cluster has over virtual time, and which clusters began and ended by regroupings."""
-    courses, colours = _courses(run), group_colours(run, colour)
+    courses, colours = memberships(run), group_colours(run, colour)
     at_end = np.unique(courses.cluster_of[-1]).tolist()
     named = at_end if len(at_end) <= LABELLED else []
     names = [described(cluster, courses.members(cluster, -1), courses.groups[-1]) for cluster in named]
@@ -80,27 +65,6 @@ def cluster_sizes(run: Run, colour: str) -> Figure:
     return figure
 
 
-def sizes_caption(run: Run) -> str:
-    """How to read ``cluster_sizes``."""
-    caption = "The clients of each cluster at every evaluation."
-    if not run.regroupings:
-        return caption
-    expansions, merges = (sum(row["kind"] == kind for row in run.regroupings) for kind in ("expansion", "merge"))
-    return (
-        f"{caption} ▲ is an expansion, in which clients of a cluster begin a new one, ▼ a merge, in which all of a "
-        "cluster go over to another one and its number ends; above them, as far as there is room, from which cluster "
-        "to which and how many clients, or how many there were at a time. The bands follow at the next evaluation. In "
-        f"the whole run there were {_count(expansions, 'expansion')} and {_count(merges, 'merge')}."
-    )
-
-
-def _courses(run: Run) -> _Courses:
-    rows = evenly(len(run.evaluations), POINTS)
-    times = run.over_evaluations("time")[rows]
-    cluster_of = np.array([run.per_client("per_client_cluster", i) for i in rows]).astype(int)
-    return _Courses(times, cluster_of, np.array([groups_at(run, time) for time in times]))
-
-
 def _labels(run: Run, gap: float) -> dict[float, str]:
     """What the regroupings of each time were, for those at least a gap after the last one with a label."""
     labels: dict[float, str] = {}
@@ -113,13 +77,9 @@ def _labels(run: Run, gap: float) -> dict[float, str]:
 def _label(rows: Sequence[Row]) -> str:
     """``0 → 3 (5 clients)``, or of several at a time how many they were."""
     if len(rows) == 1:
-        return f"{rows[0]['source']} → {rows[0]['target']} ({_count(len(rows[0]['clients']), 'client')})"
+        return f"{rows[0]['source']} → {rows[0]['target']} ({counted(len(rows[0]['clients']), 'client')})"
     kinds = Counter(row["kind"] for row in rows)
-    return ", ".join(_count(count, kind) for kind, count in sorted(kinds.items()))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return ", ".join(counted(count, kind) for kind, count in sorted(kinds.items()))
 
 
 def _keys_of_marks(run: Run) -> list[Line2D]:
@@ -132,7 +92,7 @@ def _keys_of_marks(run: Run) -> list[Line2D]:
 
 
 def _draw_bands(
-    axes: Axes, courses: _Courses, colours: dict[int, str], inches_per_second: float, inches_per_client: float
+    axes: Axes, courses: Memberships, colours: dict[int, str], inches_per_second: float, inches_per_client: float
 ) -> dict[int, float]:
     """One band per cluster, in which its true groups lie side by side; the middle of each at the end."""
     times, base = courses.times, np.zeros(len(courses.times))
@@ -154,7 +114,7 @@ def _draw_bands(
 
 def _name_inside(
     axes: Axes,
-    courses: _Courses,
+    courses: Memberships,
     cluster: int,
     top: np.ndarray,
     colours: dict[int, str],

@@ -11,8 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, canvas, evenly, legend_above, name_axes
-from polytempo.report.facts.contenders import methods_of
+from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, canvas, legend_above, name_axes
+from polytempo.report.facts.contenders import contenders_of
+from polytempo.report.facts.speed import slowest_to_fastest, training_began
 from polytempo.report.run import Row, Run
 
 Numbers = Sequence[float] | np.ndarray
@@ -39,7 +40,7 @@ def timeline(run: Run, colour: str | None = None) -> Figure:
 def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = None, width: float = WIDTH) -> None:
     """Draw the timeline of some clients on axes of this width in inches, the slowest on top, with marks for what else
     happened to them."""
-    colour = colour or methods_of([run])[0].colour
+    colour = colour or contenders_of([run])[0].colour
     chosen = slowest_to_fastest(run, rows)
     row_of = {int(client): row for row, client in enumerate(chosen)}
     client, began, arrived = (run.over_updates(name) for name in ("client", "began", "time"))
@@ -74,29 +75,6 @@ def name_clients(axes: Axes, chosen: np.ndarray, until: float, end: float) -> No
     label = "client, slowest device on top" if len(chosen) > 12 else "client, slowest\ndevice on top"
     part = f", the first {until:,.4g} of {end:,.4g}" if until < end else ""
     name_axes(axes, f"virtual time (s){part}", label)
-
-
-def slowest_to_fastest(run: Run, most: int) -> np.ndarray:
-    """Clients by mean seconds per step, slowest first, evenly chosen with both ends; who never handed in counts as
-    slowest."""
-    order = np.argsort(-seconds_per_step(run), kind="stable")
-    chosen: np.ndarray = order[evenly(len(order), most)]
-    return chosen
-
-
-def seconds_per_step(run: Run) -> np.ndarray:
-    """For every client the mean time that an update took, per step; infinite for who never handed in."""
-    client = run.over_updates("client").astype(int)
-    if not len(client):
-        return np.full(run.clients(), np.inf)
-    seconds = np.bincount(client, run.over_updates("time") - training_began(run), run.clients())
-    steps = np.bincount(client, run.over_updates("steps"), run.clients())
-    return np.where(steps > 0, seconds / np.maximum(steps, 1), np.inf)
-
-
-def training_began(run: Run) -> np.ndarray:
-    """For every update when it was dispatched or, where the client held its model first, when that was over."""
-    return np.array([row.get("asked", row["began"]) for row in run.update_log], dtype=float)
 
 
 def drawn_until(times: np.ndarray, end: float, most: int) -> float:

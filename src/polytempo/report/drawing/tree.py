@@ -10,18 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, evenly, legend_above, legend_height, name_axes, styled
-from polytempo.report.drawing.lines import POINTS, ink_on
-from polytempo.report.facts.lineage import (
-    NO_GROUP,
-    Cluster,
-    composition,
-    described,
-    group_changes,
-    group_colours,
-    groups_at,
-    lineage,
-)
+from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, legend_above, legend_height, name_axes, styled
+from polytempo.report.drawing.colours import group_colours, ink_on
+from polytempo.report.facts.choosing import evenly
+from polytempo.report.facts.courses import POINTS
+from polytempo.report.facts.lineage import NO_GROUP, Cluster, composition, described, group_changes, groups_at, lineage
 from polytempo.report.run import Run
 
 # Inches: the vertical axis of the tree is one of inches, so that labels are known to fit.

@@ -1,44 +1,36 @@
-"""Who learns from whom: a collaboration graph, its figures, and how its clients are arranged to be looked at."""
+"""Who learns from whom: the graphs that are shown, their figures, and how clients are arranged to be looked at."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+
+from polytempo.report.facts.graph import Graph
+from polytempo.report.run import Run
 
 STEPS = 200  # of the layout: by then nothing moves that the eye would see
 PULL = 3.0  # of all ties of a client together: more, and clients that are tied would cover each other
 
 
-@dataclass(frozen=True, eq=False)
-class Graph:
-    """The collaboration graph at one evaluation. ``rows`` holds, for each client for whom it was estimated (by its
-    number as text), its ``neighbours``, itself among them, and their ``weights``."""
+def has_graphs(run: Run) -> bool:
+    """Did anybody ever know whom to learn from?"""
+    return any(row["rows"] for row in run.graph_log)
 
-    time: float
-    updates: int
-    clients: int
-    rows: Mapping[str, Mapping[str, Any]]
 
-    def matrix(self) -> np.ndarray:
-        """Clients x clients: the weight of client j in the model of client i; NaN in rows that were never estimated."""
-        matrix = np.full((self.clients, self.clients), np.nan)
-        for client, row in self.rows.items():
-            matrix[int(client)] = 0.0
-            matrix[int(client), np.asarray(row["neighbours"], int)] = row["weights"]
-        return matrix
+def chosen_graphs(run: Run, times: Sequence[float]) -> list[Graph]:
+    """The graphs at those of these times by which there was one, in order; without times the first one, the middle one
+    and the last."""
+    if times:
+        reached = sorted(time for time in times if time >= first_time(run))
+        return list({graph.time: graph for graph in map(run.graph_at, reached)}.values())
+    estimated = [graph for graph in run.graphs() if graph.rows]
+    return [estimated[i] for i in sorted({0, (len(estimated) - 1) // 2, len(estimated) - 1})]
 
-    def foreign(self) -> np.ndarray:
-        """The matrix without what clients keep of themselves: 0 on the diagonal, NaN in rows never estimated."""
-        matrix = self.matrix()
-        matrix[np.diag_indices_from(matrix)] *= 0.0
-        return matrix
 
-    def estimated(self) -> np.ndarray:
-        """For every client, has it a row?"""
-        known = np.zeros(self.clients, bool)
-        known[[int(client) for client in self.rows]] = True
-        return known
+def first_time(run: Run) -> float:
+    """When the first graph with a row was seen."""
+    return float(next(row["time"] for row in run.graph_log if row["rows"]))
 
 
 @dataclass(frozen=True)

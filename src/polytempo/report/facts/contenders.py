@@ -1,4 +1,4 @@
-"""Which runs belong together. Runs that differ in nothing but the seed are one method; its figures are means over
+"""Which runs belong together. Runs that differ in nothing but the seed are one contender; its figures are means over
 them."""
 
 from collections import Counter
@@ -15,8 +15,7 @@ from polytempo.strategies.base.strategy import strategies
 
 ALONE = "standalone"
 
-# What may differ between two runs of one method: it does not change what the method is. (``settings`` is what the user
-# gave, before defaults were filled in.)
+# What may differ between two runs of one contender: it does not change what the contender is.
 NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
 WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
@@ -30,8 +29,9 @@ DASHES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
-class Method:
-    """A strategy with its settings, over one or more seeds, and the looks it keeps through all plots."""
+class Contender:
+    """Runs that differ in nothing but the seed: a strategy with its settings, and the looks it keeps through all
+    plots."""
 
     label: str
     runs: tuple[Run, ...]
@@ -56,27 +56,30 @@ class Shares:
     worse: float
 
 
-def methods_of(runs: Sequence[Run]) -> list[Method]:
-    """Group runs into methods, in order of first appearance. Two methods of one strategy are told apart by the settings
-    in which they differ."""
+def contenders_of(runs: Sequence[Run]) -> list[Contender]:
+    """Group runs into contenders, in order of first appearance. Two contenders of one strategy are told apart by the
+    settings in which they differ."""
     if not runs:
         raise UserError("there are no runs to report on: give at least one run directory")
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Run]] = {}
     for run in runs:
         groups.setdefault((str(run.strategy), tuple(settings(run).items())), []).append(run)
     names = file_names(runs)
-    methods: list[Method] = []
+    contenders: list[Contender] = []
     coloured = 0
     for (strategy, values), members in groups.items():
         same_strategy = [dict(other) for name, other in groups if name == strategy]
         label = by_name(_label(strategy, dict(values), same_strategy), names)
         if strategy == ALONE:
-            colour, dash = ALONE_COLOUR, DASHES[sum(method.colour == ALONE_COLOUR for method in methods) % len(DASHES)]
+            colour, dash = (
+                ALONE_COLOUR,
+                DASHES[sum(contender.colour == ALONE_COLOUR for contender in contenders) % len(DASHES)],
+            )
         else:
             colour, dash = COLOURS[coloured % len(COLOURS)], DASHES[coloured // len(COLOURS) % len(DASHES)]
             coloured += 1
-        methods.append(Method(label, tuple(members), colour, dash))
-    return methods
+        contenders.append(Contender(label, tuple(members), colour, dash))
+    return contenders
 
 
 def settings(run: Run) -> dict[str, str]:
@@ -91,10 +94,10 @@ def settings(run: Run) -> dict[str, str]:
     return {key: as_text(flat[key]) for key in sorted(flat)}
 
 
-def proxy_settings(method: Method) -> dict[str, str]:
-    """How many samples the runs of a method set aside for each cluster, and for how many epochs they warmed up on them;
-    empty without proxy sets. Sizes that depend on the seed are all named."""
-    used = [run.config.get("resolved") or {} for run in method.runs]
+def proxy_settings(contender: Contender) -> dict[str, str]:
+    """How many samples the runs of a contender set aside for each cluster, and for how many epochs they warmed up on
+    them; empty without proxy sets. Sizes that depend on the seed are all named."""
+    used = [run.config.get("resolved") or {} for run in contender.runs]
     texts = {key: dict.fromkeys(as_text(one[key]) for one in used if key in one) for key in ("proxies", "warm_up")}
     return {key: " or ".join(found) for key, found in texts.items() if found}
 
@@ -138,9 +141,9 @@ def plain_name(setting: str) -> str:
     return setting.removeprefix("parameters.").replace("_", " ")
 
 
-def has_target(method: Method) -> bool:
-    """Whether the method was asked to reach a target accuracy."""
-    return any(run.config.get("target") is not None for run in method.runs)
+def has_target(contender: Contender) -> bool:
+    """Whether the contender was asked to reach a target accuracy."""
+    return any(run.config.get("target") is not None for run in contender.runs)
 
 
 def mean(values: np.ndarray) -> float:
@@ -149,12 +152,12 @@ def mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def better_off(method: Method, runs: Sequence[Run]) -> Shares | None:
+def better_off(contender: Contender, runs: Sequence[Run]) -> Shares | None:
     """Compare every client's final accuracy with what it reaches alone in the same world with the same seed, pooled
     over seeds; None for Standalone itself and where there is nothing to compare with."""
-    if method.runs[0].strategy == ALONE:
+    if contender.runs[0].strategy == ALONE:
         return None
-    gains = [_gains(run, alone) for run in method.runs if (alone := _alone_beside(run, runs)) is not None]
+    gains = [_gains(run, alone) for run in contender.runs if (alone := _alone_beside(run, runs)) is not None]
     gain = np.concatenate(gains) if gains else np.array([])
     gain = gain[~np.isnan(gain)]
     if not len(gain):

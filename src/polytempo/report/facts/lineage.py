@@ -3,14 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.colors import to_hex
 
 from polytempo.report.run import Run
 
-# Paul Tol's muted colours, safe for the colour-blind and none of them a method's.
-GROUP_COLOURS = ("#44aa99", "#cc6677", "#ddcc77", "#88ccee", "#aa4499", "#999933", "#882255", "#117733", "#332288")
 NO_GROUP = -1
 
 
@@ -102,20 +98,6 @@ def group_changes(run: Run) -> list[float]:
     return [times[i] for i in range(1, len(known)) if not np.array_equal(known[i - 1], known[i])]
 
 
-def group_colours(run: Run, otherwise: str) -> dict[int, str]:
-    """A colour for every true group that a client ever had; one for everybody where none are known."""
-    known = [run.per_client("per_client_group", i) for i in range(len(run.evaluations))]
-    groups = np.unique(np.concatenate([*known, []])).astype(int).tolist()
-    return {NO_GROUP: otherwise, **dict(zip(groups, distinct_colours(len(groups)), strict=True))}
-
-
-def distinct_colours(count: int) -> list[str]:
-    """So many colours that can be told apart as well as so many can."""
-    if count <= len(GROUP_COLOURS):
-        return list(GROUP_COLOURS[:count])
-    return [to_hex(colour) for colour in mpl.colormaps["turbo"](np.linspace(0.05, 0.95, count))]
-
-
 def composition(clients: np.ndarray, groups: np.ndarray) -> dict[int, int]:
     """How many of the clients are of each true group, by group."""
     numbers, counts = np.unique(groups[clients], return_counts=True)
@@ -138,3 +120,9 @@ def described(number: int, clients: np.ndarray, groups: np.ndarray) -> str:
         return f"{text}, {'all of ' if len(clients) > 1 else ''}group {counts[0][0]}"
     shown = ", ".join(f"{count} of group {group}" for group, count in counts[:2])
     return f"{text}, {shown}{', …' if len(counts) > 2 else ''}"
+
+
+def known_groups(run: Run, time: float) -> np.ndarray | None:
+    """The true group of every client at a time; None where there are no groups."""
+    groups = groups_at(run, time)
+    return None if NO_GROUP in groups else groups

@@ -1,15 +1,15 @@
 """The report's section on arrival groups: their timeline, and the first and last of them in a table."""
 
 from collections.abc import Sequence
-from html import escape
 from math import floor, isnan, log10, nan
 from statistics import median
 
 from polytempo.report.drawing.arrivals import arrival_timeline
-from polytempo.report.facts.contenders import Method, as_text
-from polytempo.report.run import ArrivedGroup, Run
-from polytempo.report.sections.markup import bold, html_figure, html_table, named
-from polytempo.report.table import NOTHING
+from polytempo.report.facts.arrivals import ArrivedGroup
+from polytempo.report.facts.numbers import NOTHING
+from polytempo.report.facts.runs import Runs
+from polytempo.report.run import Run
+from polytempo.report.sections.markup import Section, bold, html_figure, html_note, html_table, run_heading
 
 LISTED = 12  # groups in a table
 MEMBERS = "client: steps"
@@ -24,16 +24,15 @@ CAPTION = (
 )
 
 
-def arrival_section(methods: Sequence[Method], most: int) -> str:
-    """For the first ``most`` methods that plan arrivals, the arrival groups of the first seed that has some."""
-    of_methods = ((method, next(filter(Run.arrival_groups, method.runs), None)) for method in methods)
-    planned = [(method, run) for method, run in of_methods if run is not None]
-    return "".join(
-        f"<h3>{named(method)}, seed {escape(as_text(run.seed))}</h3>\n"
-        + html_figure(arrival_timeline(run, method.colour), f"arrivals{place}", CAPTION, wide=True)
+def section(runs: Runs) -> Section:
+    """For contenders that plan arrivals, the arrival groups of the first seed that has some."""
+    content = "".join(
+        run_heading(contender, run)
+        + html_figure(arrival_timeline(run, contender.colour), f"arrivals{place}", CAPTION, wide=True)
         + _table(run)
-        for place, (method, run) in enumerate(planned[:most])
+        for place, (contender, run) in enumerate(runs.first_with(Run.arrival_groups))
     )
+    return Section("Arrival groups", content)
 
 
 def _table(run: Run) -> str:
@@ -51,7 +50,7 @@ def _table(run: Run) -> str:
         f"after the latest time of their group{' (bold)' if late else ''}. {_losses(lost)}Only trainings that arrived "
         "or were lost are shown, not those in flight at the end of the run."
     )
-    return html_table(titles, body, words=[MEMBERS]) + f'<p class="note">{note}</p>\n'
+    return html_table(titles, body, words=[MEMBERS]) + html_note(note)
 
 
 def _row(group: ArrivedGroup, decimals: int) -> list[str]:

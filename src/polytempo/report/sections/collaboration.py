@@ -1,60 +1,40 @@
 """The report's section on collaboration: who learns from whom at some times, as heat map, network and figures."""
 
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
 from polytempo.core.errors import UserError
-from polytempo.report.drawing.collaboration import EDGES, heat_maps, known_groups, networks
+from polytempo.report.drawing.collaboration import EDGES, heat_maps, networks
 from polytempo.report.drawing.matrices import square_size
-from polytempo.report.facts.collaboration import Graph, figures_of
-from polytempo.report.facts.contenders import Method, as_text
+from polytempo.report.facts.collaboration import chosen_graphs, figures_of, first_time, has_graphs
+from polytempo.report.facts.graph import Graph
+from polytempo.report.facts.lineage import known_groups
+from polytempo.report.facts.numbers import NOTHING, amount, percent
+from polytempo.report.facts.runs import Runs
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import html_figure, html_table, named
-from polytempo.report.table import NOTHING, amount, percent
+from polytempo.report.sections.markup import Section, html_figure, html_note, html_table, run_heading
 
 DRAWN = 300  # clients in a network: with more it would be one blot
 
 
-def collaboration_section(methods: Sequence[Method], most: int, times: Sequence[float] = ()) -> str:
-    """For the first ``most`` methods that have collaboration graphs, those of the first seed that has some, at these
-    virtual times or, without any, at the beginning, in the middle and at the end."""
-    of_methods = ((method, next(filter(has_graphs, method.runs), None)) for method in methods)
-    shown = [(method, run) for method, run in of_methods if run is not None][:most]
-    _check(times, [run for _, run in shown])
-    return "".join(
-        f"<h3>{named(method)}, seed {escape(as_text(run.seed))}</h3>\n"
-        + _of_run(run, chosen_graphs(run, times), method.colour, place)
-        for place, (method, run) in enumerate(shown)
+def section(runs: Runs) -> Section:
+    """For contenders that have collaboration graphs, those of the first seed that has some, at the times that were
+    asked for or, without any, at the beginning, in the middle and at the end."""
+    shown = runs.first_with(has_graphs)
+    _check(runs.graph_at, [run for _, run in shown])
+    content = "".join(
+        run_heading(contender, run) + _of_run(run, chosen_graphs(run, runs.graph_at), contender.colour, place)
+        for place, (contender, run) in enumerate(shown)
     )
-
-
-def has_graphs(run: Run) -> bool:
-    """Did anybody ever know whom to learn from?"""
-    return any(row["rows"] for row in run.graph_log)
-
-
-def chosen_graphs(run: Run, times: Sequence[float]) -> list[Graph]:
-    """The graphs at those of these times by which there was one, in order; without times the first one, the middle one
-    and the last."""
-    if times:
-        reached = sorted(time for time in times if time >= _first(run))
-        return list({graph.time: graph for graph in map(run.graph_at, reached)}.values())
-    estimated = [graph for graph in run.graphs() if graph.rows]
-    return [estimated[i] for i in sorted({0, (len(estimated) - 1) // 2, len(estimated) - 1})]
-
-
-def _first(run: Run) -> float:
-    """When the first graph with a row was seen."""
-    return float(next(row["time"] for row in run.graph_log if row["rows"]))
+    return Section("Who learns from whom", content)
 
 
 def _check(times: Sequence[float], runs: Sequence[Run]) -> None:
     """A time at which no method has anything to show is a mistake."""
     if times and not runs:
         raise UserError("None of these runs has a collaboration graph: leave out --graph-at, or add a run of pace.")
-    first = min(map(_first, runs), default=0.0)
+    first = min(map(first_time, runs), default=0.0)
     for time in times:
         if not time >= first:
             raise UserError(
@@ -65,7 +45,7 @@ def _check(times: Sequence[float], runs: Sequence[Run]) -> None:
 
 def _of_run(run: Run, graphs: Sequence[Graph], colour: str, place: int) -> str:
     if not graphs:
-        return f'<p class="note">No graph by then: its first is of {amount(_first(run))} s.</p>\n'
+        return html_note(f"No graph by then: its first is of {amount(first_time(run))} s.")
     drawn = html_figure(heat_maps(run, graphs, colour), f"graphs{place}", _heat_caption(run), wide=True)
     if run.clients() <= DRAWN:
         drawn += html_figure(networks(run, graphs, colour), f"network{place}", _network_caption(run), wide=True)
@@ -113,4 +93,4 @@ def _table(run: Run, graphs: Sequence[Graph]) -> str:
     note = "Means over the clients that have a row."
     if grouped:
         note += " “From own group” is the share of all others’ weight that comes from the client’s own true group."
-    return html_table(titles, body) + f'<p class="note">{note}</p>\n'
+    return html_table(titles, body) + html_note(note)

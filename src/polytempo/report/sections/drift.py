@@ -1,134 +1,23 @@
 """The report's section on drift: the clients by cluster, before their data changed and after."""
 
 from collections.abc import Sequence
-from html import escape
-from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, legend_above, legend_height, name_axes, styled
-from polytempo.report.drawing.projection import FEW, SHOWN, Panel, Projection, drifts, projections
-from polytempo.report.facts.contenders import Method, as_text
-from polytempo.report.facts.lineage import NO_GROUP
+from polytempo.report.drawing.drift import before_and_after
+from polytempo.report.facts.projection import FEW, SHOWN, Projection, drifts, projections
+from polytempo.report.facts.runs import Runs
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import html_figure, named
-from polytempo.report.table import amount
-
-# Paul Tol's bright colours, safe for the colour-blind, with a few more; mostly others than those of the true groups.
-CLUSTER_COLOURS = (
-    *("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377"),
-    *("#ee7733", "#332288", "#99ddaa", "#774411"),
-)
-OTHERS = "#bbbbbb"  # smaller clusters
-MARKERS = "os^DvPX*"  # by true group
-
-# Inches
-PANEL_WIDTH, PANEL_HEIGHT = 4.55, 3.1
-BESIDE, BELOW, OVER = 0.35, 0.32, 0.25  # the names of the axes, and the time over a panel
+from polytempo.report.sections.markup import Section, html_figure, run_heading
 
 
-def drift_section(methods: Sequence[Method], most: int) -> str:
-    """For the first ``most`` methods that have clusters in a world that drifts, the clients of the first such seed
-    before and after drifts."""
-    shown = []
-    for method in methods:
-        clustered = ((run, projections(run)) for run in method.runs if run.has_clusters())
-        shown += [(method, run, found) for run, found in clustered if found][:1]
-    return "".join(
-        f"<h3>{named(method)}, seed {escape(as_text(run.seed))}</h3>\n"
-        + html_figure(before_and_after(found), f"drift{place}", _caption(run, found), wide=True)
-        for place, (method, run, found) in enumerate(shown[:most])
-    )
-
-
-def before_and_after(found: Sequence[Projection]) -> Figure:
-    """Two panels per drift, the clients before and after it: colours are clusters, shapes true groups, rings mark those
-    whose data changed."""
-    panels = [panel for projection in found for panel in (projection.before, projection.after)]
-    colours = _cluster_colours(np.concatenate([panel.clusters for panel in panels]))
-    markers = _group_markers(np.unique(np.concatenate([panel.groups for panel in panels])).tolist())
-    handles = _keys(colours, markers)
-    each = OVER + PANEL_HEIGHT + BELOW
-    height = legend_height(handles, 2 * WIDTH) + each * len(found)
-    figure = Figure(figsize=(2 * WIDTH, height))
-    for line, projection in enumerate(found):
-        before, after = projection.before, projection.after
-        titles = (
-            f"before the drift at {amount(projection.drift)} s: the evaluation at {amount(before.time)} s",
-            f"after it: the evaluation at {amount(after.time)} s",
-        )
-        bottom = BELOW + each * (len(found) - 1 - line)
-        for column, (panel, title) in enumerate(zip((before, after), titles, strict=True)):
-            left = BESIDE + column * (BESIDE + PANEL_WIDTH)
-            place = np.array((left, bottom, PANEL_WIDTH, PANEL_HEIGHT)) / (2 * WIDTH, height, 2 * WIDTH, height)
-            axes = styled(figure.add_axes(tuple(place)))
-            _draw(axes, panel, projection, colours, markers)
-            axes.set_title(title, loc="left", fontsize=SMALL + 0.5, color=INK, pad=4)
-    over_all = figure.add_axes((BESIDE / (2 * WIDTH), each * len(found) / height, 1 - BESIDE / WIDTH, 1e-3))
-    over_all.axis("off")
-    legend_above(over_all, handles, 2 * WIDTH)
-    return figure
-
-
-def _draw(axes: Axes, panel: Panel, projection: Projection, colours: dict[int, str], markers: dict[int, str]) -> None:
-    """One panel. Both of a drift have the same scale, and the same one in both directions: a distance is a distance."""
-    for cluster, group in sorted(set(zip(panel.clusters.tolist(), panel.groups.tolist(), strict=True))):
-        these = panel.places[(panel.clusters == cluster) & (panel.groups == group)]
-        colour, marker = colours[cluster], markers[group]
-        axes.plot(*these.T, linestyle="", color=colour, marker=marker, markersize=4.5, markeredgewidth=0, alpha=0.85)
-    ringed = panel.places[np.isin(panel.clients, projection.drifted)]
-    axes.plot(*ringed.T, linestyle="", **_RING)
-    everywhere = np.concatenate([projection.before.places, projection.after.places])
-    middle = (everywhere.max(axis=0) + everywhere.min(axis=0)) / 2
-    reach = np.abs(everywhere - middle).max(axis=0) / (PANEL_WIDTH, PANEL_HEIGHT)
-    half = 1.1 * (reach.max() or 1.0) * np.array((PANEL_WIDTH, PANEL_HEIGHT))
-    axes.set_xlim(middle[0] - half[0], middle[0] + half[0])
-    axes.set_ylim(middle[1] - half[1], middle[1] + half[1])
-    axes.tick_params(labelbottom=False, labelleft=False)
-    first, second = projection.variance
-    name_axes(axes, f"first component ({first:.0%} of the variance)", f"second component ({second:.0%})")
-
-
-_RING: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 7.5,
-    "markerfacecolor": "none",
-    "markeredgecolor": INK,
-    "markeredgewidth": 0.7,
-}
-
-
-def _cluster_colours(clusters: np.ndarray) -> dict[int, str]:
-    """A colour for each of the clusters that most clients are in, and one for all others."""
-    numbers, sizes = np.unique(clusters, return_counts=True)
-    largest = numbers[np.argsort(-sizes, kind="stable")][: len(CLUSTER_COLOURS)]
-    own = dict(zip(sorted(largest.tolist()), CLUSTER_COLOURS, strict=False))
-    return {number: own.get(number, OTHERS) for number in numbers.tolist()}
-
-
-def _group_markers(groups: Sequence[int]) -> dict[int, str]:
-    """A shape for each true group; one for all where there are more groups than shapes."""
-    shapes = MARKERS if len(groups) <= len(MARKERS) else MARKERS[0] * len(groups)
-    return dict(zip(groups, shapes, strict=False))
-
-
-def _keys(colours: dict[int, str], markers: dict[int, str]) -> list[Line2D]:
-    """The keys of clusters and true groups, of each as far as they can be told apart, and of the ring."""
-    clusters = {f"cluster {number}": colour for number, colour in colours.items() if colour != OTHERS}
-    clusters |= {"smaller clusters": OTHERS} if OTHERS in colours.values() else {}
-    groups = markers.items() if len(set(markers.values())) == len(markers) and NO_GROUP not in markers else ()
-    return [
-        *(_key(name, marker="o", color=colour) for name, colour in clusters.items()),
-        *(_key(f"group {group}", marker=marker, color=INK, markerfacecolor="none") for group, marker in groups),
-        _key("data changed", **_RING),
-    ]
-
-
-def _key(label: str, **looks: Any) -> Line2D:
-    return Line2D([], [], linestyle="", label=label, **looks)
+def section(runs: Runs) -> Section:
+    """For contenders that have clusters in a world that drifts, the clients of the first such seed before and after
+    drifts."""
+    shown: list[str] = []
+    for contender, run in runs.first_with(lambda run: run.has_clusters() and projections(run)):
+        found = projections(run)
+        figure = html_figure(before_and_after(found), f"drift{len(shown)}", _caption(run, found), wide=True)
+        shown.append(run_heading(contender, run) + figure)
+    return Section("Clients before and after a drift", "".join(shown))
 
 
 def _caption(run: Run, found: Sequence[Projection]) -> str:

@@ -6,19 +6,24 @@ from html import escape
 import numpy as np
 
 from polytempo.report.drawing import exchanges
-from polytempo.report.drawing.mixtures import (
-    CLIENTS,
-    STEPS,
-    busiest_clients,
-    estimated_against_true,
-    mixture_bands,
-    mixtures,
-)
-from polytempo.report.facts.contenders import Method, as_text, mean
+from polytempo.report.drawing.mixtures import STEPS, estimated_against_true, mixture_bands
+from polytempo.report.facts.contenders import Contender, as_text, mean
+from polytempo.report.facts.exchanges import cluster_course
+from polytempo.report.facts.mixtures import CLIENTS, busiest_clients, mixtures
+from polytempo.report.facts.numbers import NOTHING, amount, percent
+from polytempo.report.facts.runs import Runs
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import html_figure, html_table, named
-from polytempo.report.table import NOTHING, amount, percent
+from polytempo.report.sections.markup import (
+    Section,
+    html_figure,
+    html_note,
+    html_table,
+    named,
+    run_heading,
+    side_by_side,
+)
 
+HEADING = "Exchanges"
 DEFINITION = (
     "An exchange: a client hands in its update and is answered with its next model. “Before” is the accuracy of the "
     "model that it has just trained, “after” that of the model it is answered with, both on the client’s own test data "
@@ -32,48 +37,53 @@ MIXTURE = (
 CLUSTERS = "“Cluster” is the accuracy of each cluster’s model on test samples of that cluster, at the end of the run."
 
 
-def exchange_section(methods: Sequence[Method], most: int) -> str:
-    """What the exchanges of all methods brought, then for the first ``most`` methods that estimate mixtures how right
-    the first such seed had them; nothing where no run records exchanges."""
-    asked = [method for method in methods if any(run.exchange_log for run in method.runs)]
+def section(runs: Runs) -> Section:
+    """What the exchanges of all contenders brought, then for those that estimate mixtures how right the first such seed
+    had them; nothing where no run records exchanges."""
+    asked = [contender for contender in runs.contenders if any(run.exchange_log for run in contender.runs)]
     if not asked:
-        return ""
-    estimating = [method for method in asked if any(len(mixtures(run)) for run in method.runs)]
-    clustered = [method for method in methods if any(len(exchanges.cluster_course(run)[0]) for run in method.runs)]
+        return Section(HEADING, "")
+    estimating = [contender for contender in asked if any(len(mixtures(run)) for run in contender.runs)]
+    clustered = [
+        contender for contender in runs.contenders if any(len(cluster_course(run)[0]) for run in contender.runs)
+    ]
     notes = [DEFINITION, *([MIXTURE] if estimating else []), *([CLUSTERS] if clustered else [])]
-    table = _table(asked) + f'<p class="note">{" ".join(notes)}</p>\n'
-    shown = [(method, next(run for run in method.runs if len(mixtures(run)))) for method in estimating[:most]]
-    return table + _over_time(asked, estimating, clustered) + _mixtures(shown)
+    table = _table(asked) + html_note(" ".join(notes))
+    estimated = _mixtures(runs.first_with(lambda run: len(mixtures(run))))
+    return Section(HEADING, table + _over_time(asked, estimating, clustered) + estimated)
 
 
-def _table(methods: Sequence[Method]) -> str:
+def _table(contenders: Sequence[Contender]) -> str:
     """One row per method, means over its seeds; without the columns that nobody has anything for."""
-    columns: dict[str, Callable[[Method], str]] = {
-        "exchanges": lambda method: f"{np.mean([len(run.exchange_log) for run in method.runs]):,.0f}",
-        "before %": lambda method: percent(method.mean("accuracy_before")),
-        "after %": lambda method: percent(method.mean("accuracy_after")),
-        "cluster %": lambda method: percent(method.mean("cluster_accuracy")),
+    columns: dict[str, Callable[[Contender], str]] = {
+        "exchanges": lambda contender: f"{np.mean([len(run.exchange_log) for run in contender.runs]):,.0f}",
+        "before %": lambda contender: percent(contender.mean("accuracy_before")),
+        "after %": lambda contender: percent(contender.mean("accuracy_after")),
+        "cluster %": lambda contender: percent(contender.mean("cluster_accuracy")),
         "each cluster %": _each_cluster,
-        "mixture KL": lambda method: amount(method.mean("mixture_kl")),
-        "uniform KL": lambda method: amount(method.mean("mixture_kl_uniform")),
-        "kB down per exchange": lambda method: amount(method.mean("bytes_per_exchange") / 1e3),
-        "models per exchange": lambda method: amount(method.mean("downloads_ratio")),
+        "mixture KL": lambda contender: amount(contender.mean("mixture_kl")),
+        "uniform KL": lambda contender: amount(contender.mean("mixture_kl_uniform")),
+        "kB down per exchange": lambda contender: amount(contender.mean("bytes_per_exchange") / 1e3),
+        "models per exchange": lambda contender: amount(contender.mean("downloads_ratio")),
     }
-    cells = {title: [cell(method) for method in methods] for title, cell in columns.items()}
+    cells = {title: [cell(contender) for contender in contenders] for title, cell in columns.items()}
     cells = {title: column for title, column in cells.items() if any(text != NOTHING for text in column)}
-    body = [[named(method), *(escape(column[row]) for column in cells.values())] for row, method in enumerate(methods)]
+    body = [
+        [named(contender), *(escape(column[row]) for column in cells.values())]
+        for row, contender in enumerate(contenders)
+    ]
     return html_table(["method", *cells], body)
 
 
-def _each_cluster(method: Method) -> str:
-    of_runs = [np.array(run.cluster_accuracies, float) for run in method.runs if run.cluster_accuracies is not None]
+def _each_cluster(contender: Contender) -> str:
+    of_runs = [np.array(run.cluster_accuracies, float) for run in contender.runs if run.cluster_accuracies is not None]
     if not of_runs:
         return NOTHING
     return " · ".join(percent(mean(np.array(of_seeds))) for of_seeds in zip(*of_runs, strict=False))
 
 
-def _over_time(asked: Sequence[Method], estimating: Sequence[Method], clustered: Sequence[Method]) -> str:
-    seeds = any(len(method.runs) > 1 for method in asked)
+def _over_time(asked: Sequence[Contender], estimating: Sequence[Contender], clustered: Sequence[Contender]) -> str:
+    seeds = any(len(contender.runs) > 1 for contender in asked)
     points = " Every point is the mean of successive exchanges."
     after_band = " The band spans the seeds, of “after”." if seeds else ""
     band = " The band spans the seeds." if seeds else ""
@@ -103,7 +113,7 @@ def _over_time(asked: Sequence[Method], estimating: Sequence[Method], clustered:
                 "lines far apart are clusters of which some are served worse.",
             )
         )
-    weighed = [method for method in asked if not np.isnan(method.mean("bytes_per_exchange"))]
+    weighed = [contender for contender in asked if not np.isnan(contender.mean("bytes_per_exchange"))]
     if weighed:
         drawn.append(
             html_figure(
@@ -113,26 +123,26 @@ def _over_time(asked: Sequence[Method], estimating: Sequence[Method], clustered:
                 "model can weigh.",
             )
         )
-    return f'<div class="figures">{"".join(drawn)}</div>\n'
+    return side_by_side(drawn)
 
 
-def _mixtures(shown: Sequence[tuple[Method, Run]]) -> str:
-    of_methods = [f"{method.label}, seed {as_text(run.seed)}" for method, run in shown]
+def _mixtures(shown: Sequence[tuple[Contender, Run]]) -> str:
+    of_contenders = [f"{contender.label}, seed {as_text(run.seed)}" for contender, run in shown]
     bands = "".join(
-        f"<h3>{named(method)}, seed {escape(as_text(run.seed))}</h3>\n"
+        run_heading(contender, run)
         + html_figure(mixture_bands(run), f"mixtures{place}", _bands_caption(run), wide=True)
-        for place, (method, run) in enumerate(shown)
+        for place, (contender, run) in enumerate(shown)
     )
-    scatters = "".join(
+    scatters = [
         html_figure(
             estimated_against_true(run),
             f"shares{place}",
             f"{label}: the shares in the last quarter of the exchanges. On the dashed line the estimate is right; "
             "above it the server believes in too much of a cluster, below it in too little. r is the correlation.",
         )
-        for place, ((_, run), label) in enumerate(zip(shown, of_methods, strict=True))
-    )
-    return bands + (f'<div class="figures">{scatters}</div>\n' if scatters else "")
+        for place, ((_, run), label) in enumerate(zip(shown, of_contenders, strict=True))
+    ]
+    return bands + (side_by_side(scatters) if scatters else "")
 
 
 def _bands_caption(run: Run) -> str:

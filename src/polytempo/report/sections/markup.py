@@ -1,17 +1,26 @@
-"""The pieces of HTML that a page is made of."""
+"""The pieces of HTML that a section is made of."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from matplotlib.figure import Figure
 
 from polytempo.report.drawing.canvas import inline_svg
-from polytempo.report.facts.contenders import Method
+from polytempo.report.facts.contenders import Contender, as_text
+from polytempo.report.run import Run
 
 
-def section(heading: str, content: str) -> str:
-    """A part of the page under a heading; nothing if there is nothing to show."""
-    return f"<section>\n<h2>{escape(heading)}</h2>\n{content}</section>\n" if content else ""
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: a heading, which is text, and what stands under it, which is HTML. A section without content
+    is left out."""
+
+    heading: str
+    content: str
+
+    def html(self) -> str:
+        return f"<section>\n<h2>{escape(self.heading)}</h2>\n{self.content}</section>\n" if self.content else ""
 
 
 def html_figure(figure: Figure, name: str, caption: str, wide: bool = False) -> str:
@@ -19,6 +28,11 @@ def html_figure(figure: Figure, name: str, caption: str, wide: bool = False) -> 
     width = ' class="wide"' if wide else ""
     svg = inline_svg(figure, name).replace("<svg ", f'<svg role="img" aria-label="{escape(caption)}" ', 1)
     return f'<figure{width}><div class="scroll">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>\n'
+
+
+def side_by_side(figures: Iterable[str]) -> str:
+    """Figures in as many columns as the page has room for."""
+    return f'<div class="figures">{"".join(figures)}</div>\n'
 
 
 def html_table(
@@ -40,9 +54,19 @@ def _cells(cells: Sequence[str], kinds: Sequence[str]) -> str:
     return "".join(f"<td{kind}>{cell}</td>" for cell, kind in zip(cells, kinds, strict=True))
 
 
-def named(method: Method) -> str:
-    """A method's name behind a dot in its colour."""
-    return f'<span class="dot" style="background:{method.colour}"></span>{escape(method.label)}'
+def html_note(text: str) -> str:
+    """A remark under a table or a heading; the text is HTML."""
+    return f'<p class="note">{text}</p>\n'
+
+
+def named(contender: Contender) -> str:
+    """A contender's name behind a dot in its colour."""
+    return f'<span class="dot" style="background:{contender.colour}"></span>{escape(contender.label)}'
+
+
+def run_heading(contender: Contender, run: Run) -> str:
+    """The heading over what is shown of one run."""
+    return f"<h3>{named(contender)}, seed {escape(as_text(run.seed))}</h3>\n"
 
 
 def bold(text: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polytempo.report.drawing.canvas import evenly
+from polytempo.report.facts.choosing import evenly
 from polytempo.report.facts.lineage import groups_at
 from polytempo.report.run import Run
 

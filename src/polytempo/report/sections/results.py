@@ -1,0 +1,38 @@
+"""The report's section on results: one row of figures per contender."""
+
+from html import escape
+
+from polytempo.report.facts.runs import Runs
+from polytempo.report.sections.markup import Section, bold, html_note, html_table, named
+from polytempo.report.table import comparison_rows
+from polytempo.sim.result import Result
+
+# Remarks for a reader who meets a column, by its title.
+EXPLAINED = {
+    Result.accuracy_trained.title: "“Own model” is what a client holds right after its last local training.",
+    Result.accuracy_after.title: (
+        "“After exchange”, “cluster”, “mixture KL” and “uniform KL” are explained under Exchanges."
+    ),
+    Result.refused.title: "Where updates hold NaN or Inf, training diverges: lower the learning rate.",
+    Result.downloads_ratio.title: (
+        "“Downloads vs FedAsync” is what clients downloaded, as a multiple of one model per order."
+    ),
+}
+
+
+def section(runs: Runs) -> Section:
+    """The comparison, with a remark on each column that needs one."""
+    rows = comparison_rows(runs.all)
+    titles = list(rows[0].cells)
+    body = [
+        [named(contender), *(bold(cell.text) if cell.best else escape(cell.text) for cell in row.cells.values())]
+        for contender, row in zip(runs.contenders, rows, strict=True)
+    ]
+    most = max(len(contender.runs) for contender in runs.contenders)
+    notes = ["Accuracy is the mean over clients of the accuracy on their own test data of the model each is served."]
+    notes += [note for title, note in EXPLAINED.items() if title in titles]
+    if most > 1:
+        notes.append(f"Means over up to {most} seeds; ± is the standard deviation between them.")
+    if len(runs.contenders) > 1:
+        notes.append("The best of a column is bold.")
+    return Section("Results", html_table(["method", *titles], body) + html_note(" ".join(notes)))

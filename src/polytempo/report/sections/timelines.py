@@ -1,0 +1,41 @@
+"""The report's section on who trained when: a timeline per contender."""
+
+from polytempo.report.drawing.timeline import timeline
+from polytempo.report.facts.runs import MOST, Runs
+from polytempo.report.run import Run
+from polytempo.report.sections.markup import Section, html_figure
+
+CAPTION = (
+    "one row per client, one bar per update from dispatch to arrival, in alternating shades; gaps are waiting, "
+    "or training that the end of the run cut off."
+)
+
+
+def section(runs: Runs) -> Section:
+    """The timeline of each contender's first seed."""
+    drawn = (
+        html_figure(
+            timeline(contender.runs[0], contender.colour),
+            f"timeline{place}",
+            f"{contender.label}, seed {contender.runs[0].seed}: {CAPTION}{_more(contender.runs[0])}",
+            wide=True,
+        )
+        for place, contender in enumerate(runs.contenders[:MOST])
+        if contender.runs[0].update_log
+    )
+    return Section("Who trained when", "".join(drawn))
+
+
+def _more(run: Run) -> str:
+    """What else a timeline shows."""
+    held = " Thin and light is the time in which a client holds its model, before it trains it."
+    asked = any("asked" in row for row in run.update_log)
+    return (held if asked else "") + (_multicasts(run) if run.refreshes else "")
+
+
+def _multicasts(run: Run) -> str:
+    return (
+        " A triangle is a refresh, a model sent to a client in training; a thin line joins those that were sent "
+        "together (broadcast or multicast), and a triangle on its own reached one client only, of those shown. "
+        f"Broadcasts or multicasts in the whole run: {run.multicasts:,}; refreshes: {run.refreshes:,}."
+    )
