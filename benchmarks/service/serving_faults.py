@@ -37,16 +37,21 @@ from polytempo.core.orders import Order, SetTimer
 from polytempo.core.streams import stream
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.tokens import make_tokens, read_token
-from polytempo.serve.client.client import Client, connection
-from polytempo.serve.journal import journal, snapshots
+from polytempo.serve.client import connection
+from polytempo.serve.client.client import Client
+from polytempo.serve.journal import snapshots, store
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.logs import log_to
 from polytempo.serve.paths import DATABASE
+from polytempo.serve.process.running import serve_until
 from polytempo.serve.protocol.wire import CHANNEL_OPTIONS
+from polytempo.serve.server.host import Host
 from polytempo.serve.server.operations import Limits, Operations
-from polytempo.serve.server.sessions import Server, host
+from polytempo.serve.server.outbox import Outbox
+from polytempo.serve.server.sessions import Server
+from polytempo.serve.server.shared import Shared
 from polytempo.strategies import Strategy
 
 SNAPSHOT_EVENTS = 40
@@ -96,7 +101,7 @@ class Ticking(Strategy):
 
 def serve(tell: Connection, directory: Path, strategy: str, port: int) -> None:
     """Recover, tell the digest and the seconds that it took, listen, tell that, and serve for ever."""
-    snapshots.SNAPSHOT_EVENTS, journal.SEGMENT_BYTES = SNAPSHOT_EVENTS, SEGMENT_BYTES
+    snapshots.SNAPSHOT_EVENTS, store.SEGMENT_BYTES = SNAPSHOT_EVENTS, SEGMENT_BYTES
     log_to(level="error")
 
     async def run() -> None:
@@ -107,10 +112,12 @@ def serve(tell: Connection, directory: Path, strategy: str, port: int) -> None:
         with closing(sqlite3.connect(directory / "journal" / DATABASE)) as database:
             database.executescript(KEEP_PRUNED)
         unhurried = Operations(limits=Limits(requests_per_second=1e9))
-        server = Server(lambda flush: host.Host(opened, unhurried, Access(directory), flush=flush))
+        shared = Shared(unhurried, Access(directory), Outbox(asyncio.get_running_loop().call_soon_threadsafe))
+        host = Host(opened, shared)
+        server = Server(host.submit, opened.service.schema, shared)
         server.listen(f"127.0.0.1:{port}", None)
         tell.send("listening")
-        await server.serve(asyncio.Event())
+        await serve_until(asyncio.Event(), host, server, shared.access)
 
     asyncio.run(run())
 
@@ -211,7 +218,7 @@ def look_into(directory: Path) -> Found:
     copy = directory / "copy"
     shutil.copytree(directory / "journal", copy)
     try:
-        return _read(copy) if journal.Journal.exists(copy) else Found()
+        return _read(copy) if store.Journal.exists(copy) else Found()
     finally:
         shutil.rmtree(copy)
 

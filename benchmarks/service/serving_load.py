@@ -30,7 +30,8 @@ from safetensors.numpy import save_file
 from polytempo.serve.access.tokens import make_tokens, read_token
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.paths import OPERATIONS
-from polytempo.serve.process.running import Doors, serve
+from polytempo.serve.process.options import Endpoints, ServeOptions
+from polytempo.serve.process.running import serve
 from polytempo.serve.protocol.wire import CHANNEL_OPTIONS, SESSION, entry_of, frames, make_body
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Push, Ready
 
@@ -89,9 +90,9 @@ def serve_polytempo(port: Connection, directory: Path) -> None:
         port.send(int(at.address.rpartition(":")[2]))
 
     async def run() -> None:
-        doors = Doors("127.0.0.1:0", insecure=True)
+        options = ServeOptions(directory, settings, Endpoints("127.0.0.1:0", insecure=True), log_level="error")
         stop, again = asyncio.Event(), asyncio.Event()
-        await serve(directory, settings, doors, stop, again, log_level="error", on_listening=on_listening)
+        await serve(options, stop, again, on_listening)
 
     asyncio.run(run())
 

@@ -24,13 +24,49 @@ LEVEL = {
 }
 
 
-def imported_layers(path: Path) -> set[str]:
+SERVE = {
+    "paths": 0,
+    "logs": 0,
+    "addresses": 0,
+    "state": 1,
+    "protocol": 2,
+    "journal": 3,
+    "access": 4,
+    "server": 5,
+    "client": 5,
+    "operators": 6,
+    "process": 7,
+}
+"""The rooms of serve/, and the modules that all of them share."""
+FILES = {"fcntl", "http", "io", "os", "pathlib", "safetensors", "shutil", "sqlite3", "subprocess", "tempfile"}
+IO = FILES | {
+    "asyncio",
+    "datetime",
+    "grpc",
+    "logging",
+    "queue",
+    "random",
+    "secrets",
+    "socket",
+    "ssl",
+    "threading",
+    "time",
+}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules that a file imports, at the top or anywhere else; of packages, what is taken from them too."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        found |= {name.split(".")[1] for name in names if name.startswith("polytempo.")}
+        if isinstance(node, ast.ImportFrom):
+            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
     return found
+
+
+def imported_layers(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imported(path) if name.startswith("polytempo.")} & LEVEL.keys()
 
 
 @pytest.mark.parametrize(
@@ -53,14 +89,30 @@ def test_every_purpose_of_a_random_stream_belongs_to_one_module():
     assert {purpose: modules for purpose, modules in users.items() if len(modules) > 1} == {}
 
 
-def test_strategies_do_no_io():
-    forbidden = {"time", "socket", "random", "os", "threading", "asyncio", "pathlib", "datetime"}
-    for path in (ROOT / "strategies").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                assert not forbidden & {alias.name.split(".")[0] for alias in node.names}, path
-            if isinstance(node, ast.ImportFrom):
-                assert (node.module or "").split(".")[0] not in forbidden, path
+@pytest.mark.parametrize("path", sorted((ROOT / "serve").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_inside_serve_go_down_only(path):
+    if path == ROOT / "serve" / "__init__.py":
+        return
+    room = path.relative_to(ROOT / "serve").parts[0].removesuffix(".py")
+    names = [name.split(".") for name in imported(path) if name.startswith("polytempo.serve.")]
+    for other in {parts[2] for parts in names}:
+        assert other == room or SERVE[other] < SERVE[room], f"{room} imports {other}"
+
+
+def test_every_file_of_serve_has_a_room():
+    found = {path.name.removesuffix(".py") for path in (ROOT / "serve").iterdir() if not path.name.startswith("__")}
+    assert found == set(SERVE)
+
+
+@pytest.mark.parametrize("pure", ["strategies", "serve/state"])
+def test_strategies_and_the_state_of_a_service_do_no_io(pure):
+    for path in (ROOT / pure).rglob("*.py"):
+        assert not IO & {name.split(".")[0] for name in imported(path)}, path
+
+
+def test_the_state_of_a_service_is_made_of_strategies_only():
+    for path in (ROOT / "serve" / "state").rglob("*.py"):
+        assert imported_layers(path) <= {"core", "strategies", "serve"}, path
 
 
 def test_the_command_line_and_a_service_start_without_what_only_reports_and_data_sets_need():

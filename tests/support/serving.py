@@ -30,13 +30,16 @@ from polytempo.serve.client.client import Client, Task
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.paths import ACCESS
+from polytempo.serve.process.running import serve_until
 from polytempo.serve.protocol.messages import Message
 from polytempo.serve.protocol.wire import Assembler, Buffer, entries_of, entry_of, frames, make_body
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Leave, Pull, Push, Ready
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.operations import Operations
+from polytempo.serve.server.outbox import Outbox
 from polytempo.serve.server.requests import Request
 from polytempo.serve.server.sessions import Server
+from polytempo.serve.server.shared import Shared
 from polytempo.serve.state.events import Event
 from polytempo.strategies import Strategy
 
@@ -153,7 +156,8 @@ class Hosted:
         self.directory, self.settings = directory / "journal", settings
         self.clock = ManualClock()
         self.opened = open_service(self.directory, settings, lose_tail)
-        self.host = Host(self.opened, self.operations, Access(directory, Roster()), self.clock)
+        self.shared = Shared(self.operations, Access(directory, Roster()))
+        self.host = Host(self.opened, self.shared, self.clock)
         self.host.snapshots.writer = AtOnce()
         self.sessions: dict[int, FakeSession] = {}
         self._requests = 0
@@ -343,15 +347,14 @@ class Running:
         try:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
             opened = open_service(self.directory / "journal", self.settings)
-            self.server = Server(
-                lambda flush: Host(opened, self.operations, Access(self.directory), self._seconds, flush),
-                self._security == "mtls",
-            )
-            self.host = self.server.host
+            self.shared = Shared(self.operations, Access(self.directory), Outbox(self._loop.call_soon_threadsafe))
+            self.host = Host(opened, self.shared, self._seconds)
+            mutual = self._security == "mtls"
+            self.server = Server(self.host.submit, opened.service.schema, self.shared, mutual)
             credentials = None if self.certificate is None else self.certificate.credentials()
             self.port = self.server.listen(f"127.0.0.1:{self.port}", credentials)
             self._started.set()
-            await self.server.serve(self._stop)
+            await serve_until(self._stop, self.host, self.server, self.shared.access)
         except BaseException as error:
             self._error = error
             self._started.set()

@@ -1,4 +1,4 @@
-"""A service with everything that the command line gives it, doors and files included, in a thread of the test's."""
+"""A service with everything that the command line gives it, listeners and files included, in a thread of the test's."""
 
 import asyncio
 import json
@@ -10,7 +10,8 @@ from typing import Any
 
 from polytempo.serve.client.client import Client
 from polytempo.serve.paths import OPERATIONS
-from polytempo.serve.process.running import Doors, Listening, serve
+from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
+from polytempo.serve.process.running import serve
 from support.serving import tiny_settings, until
 
 LOG = '[log]\nfile = "service.log"\n'
@@ -19,8 +20,8 @@ LOG = '[log]\nfile = "service.log"\n'
 class Service:
     """``serve`` in a thread; its log goes to ``service.log`` unless the test says otherwise."""
 
-    def __init__(self, directory: Path, doors: Doors) -> None:
-        self.directory, self._doors = directory, doors
+    def __init__(self, directory: Path, endpoints: Endpoints) -> None:
+        self.directory, self._endpoints = directory, endpoints
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
@@ -28,8 +29,8 @@ class Service:
 
     async def _serve(self) -> None:
         self._loop, self._stop, self._again = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        settings = tiny_settings(self.directory)
-        await serve(self.directory, settings, self._doors, self._stop, self._again, on_listening=self._listening)
+        options = ServeOptions(self.directory, tiny_settings(self.directory), self._endpoints)
+        await serve(options, self._stop, self._again, self._listening)
 
     def _listening(self, at: Listening) -> None:
         self.address, self.admin = at.address, at.admin
@@ -51,7 +52,7 @@ class Service:
 
     def client(self, number: int, **given: Any) -> Client:
         token = self.directory / f"client-{number}.token"
-        if self._doors.insecure:
+        if self._endpoints.insecure:
             return Client(self.address, token, insecure=True, **given)
         return Client(self.address, token, self.directory / "ca.pem", **given)
 
@@ -61,11 +62,11 @@ class Service:
 
 
 @contextmanager
-def whole(directory: Path, doors: Doors | None = None) -> Iterator[Service]:
-    """The directory has to hold tokens, and certificates where the doors need them."""
+def whole(directory: Path, endpoints: Endpoints | None = None) -> Iterator[Service]:
+    """The directory has to hold tokens, and certificates where the endpoints need them."""
     if not (directory / OPERATIONS).exists():
         (directory / OPERATIONS).write_text(LOG)
-    started = Service(directory, doors or Doors("127.0.0.1:0", insecure=True))
+    started = Service(directory, endpoints or Endpoints("127.0.0.1:0", insecure=True))
     try:
         yield started
     finally:

@@ -28,45 +28,45 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show how a service is doing: clients, versions, staleness, branches, updates per second."""
-    said = read_status(directory / JOURNAL)
+    found = read_status(directory / JOURNAL)
     if check:
-        raise typer.Exit(0 if said["running"] else 1)
+        raise typer.Exit(0 if found["running"] else 1)
     if as_json:
-        print(json.dumps(said))
+        print(json.dumps(found))
         return
     console = Console()
-    state = "running" if said["running"] else "not running; this is how it was last seen"
+    state = "running" if found["running"] else "not running; this is how it was last seen"
     console.print(
-        f"{state}: {said['updates']:,} updates, {said['updates_per_second']:.1f}/s, up {said['uptime']:,.0f} s, "
-        f"{said['journal']['events']:,} events, refused {sum(said['refusals'].values()):,}"
+        f"{state}: {found['updates']:,} updates, {found['updates_per_second']:.1f}/s, up {found['uptime']:,.0f} s, "
+        f"{found['journal']['events']:,} events, refused {sum(found['refusals'].values()):,}"
     )
-    if said["access_problem"] is not None:
-        console.print(f"locked, nobody new is let in: {said['access_problem']}", markup=False)
-    names = {name: name.replace("clusters.branches.", "cluster ") for name in said["branches"]}
+    if found["access_problem"] is not None:
+        console.print(f"locked, nobody new is let in: {found['access_problem']}", markup=False)
+    names = {name: name.replace("clusters.branches.", "cluster ") for name in found["branches"]}
     if names:
-        versions = ", ".join(f"{names[name]}: {version}" for name, version in said["branches"].items())
+        versions = ", ".join(f"{names[name]}: {version}" for name, version in found["branches"].items())
         console.print(f"versions: {versions}")
-    clusters = {row["client"]: row["cluster"] for row in said["clients"] if row["cluster"] is not None}
+    clusters = {row["client"]: row["cluster"] for row in found["clients"] if row["cluster"] is not None}
     clustered = len(set(clusters.values())) > 1 and any(cluster != client for client, cluster in clusters.items())
-    planned = any("arrival_group" in row for row in said["clients"])
-    mixed = any("mixture" in row for row in said["clients"])
+    planned = any("arrival_group" in row for row in found["clients"])
+    mixed = any("mixture" in row for row in found["clients"])
     titles = ["client", "doing", "updates", "version", "staleness", "last update", "idle"]
     titles += ["cluster"] * clustered + ["mixture %"] * mixed + ["arrival group", "expected"] * planned
     table = Table(*titles, box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    for row in said["clients"]:
+    for row in found["clients"]:
         doing = row["doing"] if row["connected"] or row["doing"] == "away" else f"{row['doing']}, offline"
         if row["quarantined"] is not None:
             doing = "quarantined"
-        last = "" if row["last_update"] is None else _from_now(row["last_update"] - said["uptime"])
+        last = "" if row["last_update"] is None else _from_now(row["last_update"] - found["uptime"])
         version, staleness = ("" if row[name] is None else row[name] for name in ("version", "staleness"))
         cells = [row["client"], doing, row["updates"], version, staleness, last, f"{row['idle_share']:.0%}"]
         cells += [clusters.get(row["client"], "")] * clustered
         cells += [" ".join(f"{100 * share:.0f}" for share in row.get("mixture", ()))] * mixed
         if "arrival_group" in row:
-            cells += [row["arrival_group"], _from_now(row["expected"] - said["uptime"])]
+            cells += [row["arrival_group"], _from_now(row["expected"] - found["uptime"])]
         table.add_row(*map(str, cells))
     console.print(table)
-    for row in said["clients"]:
+    for row in found["clients"]:
         if row["quarantined"] is not None:
             console.print(f"client {row['client']} is in quarantine: {row['quarantined']}", markup=False)
 

@@ -16,7 +16,8 @@ from polytempo.serve.client.join import join as join_service
 from polytempo.serve.client.own_data import JoinSettings, make_join_settings
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.logs import log_to
-from polytempo.serve.process.running import Doors, Listening, run_service
+from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
+from polytempo.serve.process.running import run_service
 
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], typer.Option(help="what is logged on stderr, as JSON lines")
@@ -55,14 +56,9 @@ def serve(
         if at.admin is not None:
             print(f"operators: {'https' if at.secure else 'http'}://{at.admin}/", flush=True)
 
-    run_service(
-        directory,
-        service,
-        Doors(checked_address(listen), insecure, mtls, None if admin is None else checked_address(admin)),
-        lose_tail=lose_tail,
-        log_level=log_level,
-        on_listening=on_listening,
-    )
+    operators = None if admin is None else checked_address(admin)
+    endpoints = Endpoints(checked_address(listen), insecure, mtls, operators)
+    run_service(ServeOptions(directory, service, endpoints, lose_tail, log_level), on_listening)
 
 
 @with_options(JoinSettings, but=())

@@ -7,32 +7,36 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_whole(path: Path, write: Callable[[Path], None], mode: int = 0o644) -> None:
-    """Let ``write`` fill a temporary file, sync it, and put it in the place of ``path``."""
-    with _replacing(path) as (descriptor, temporary):
+def write_whole(path: Path, write: Callable[[Path], None], mode: int = 0o644, *, durable: bool = True) -> None:
+    """Replace ``path`` by a file that ``write`` fills. If ``write`` fails, ``path`` stays as it is. ``durable``: the
+    new file outlasts a power cut, which takes a sync of the disk."""
+    with _replacing(path, durable) as (descriptor, temporary):
         os.close(descriptor)
         write(temporary)
         temporary.chmod(mode)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())
 
 
-def write_bytes(path: Path, content: bytes, mode: int = 0o644, *, shared: bool = False) -> None:
-    """Put this content in the place of ``path``; nobody can read it before it has its mode. ``shared``: with the owner
-    of the directory (``hand_over``). Nothing is done by name before the content is whole: the directory may be
-    somebody else's."""
-    with _replacing(path) as (descriptor, _), os.fdopen(descriptor, "wb") as file:
+def write_bytes(path: Path, content: bytes, mode: int = 0o644, *, shared: bool = False, durable: bool = True) -> None:
+    """Replace ``path`` by a file with this content; nobody can read it before it has its mode. ``shared``: with the
+    owner of the directory (``hand_over``). ``durable`` as for ``write_whole``. Nothing is done by name before the
+    content is whole: the directory may be somebody else's."""
+    with _replacing(path, durable) as (descriptor, _), os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
-        os.fchmod(descriptor, mode)
+        if hasattr(os, "fchmod"):  # Windows has other rights
+            os.fchmod(descriptor, mode)
         if shared:
             hand_over(descriptor, path.parent)
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[tuple[int, Path]]:
-    """A temporary file, open and by name, that takes the place of ``path`` when it is done."""
+def _replacing(path: Path, durable: bool) -> Iterator[tuple[int, Path]]:
+    """A temporary file, open and by name, that replaces ``path`` when it is done."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
@@ -41,19 +45,22 @@ def _replacing(path: Path) -> Iterator[tuple[int, Path]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 def hand_over(descriptor: int, directory: Path) -> None:
     """Give an open file of root's to whom this directory belongs: a service that runs there with fewer rights could not
     read it otherwise."""
-    if os.geteuid() == 0:
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
         owner = directory.stat()
         os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a rename in this directory outlast a power cut."""
+    """Make a rename in this directory outlast a power cut. Windows does so by itself."""
+    if os.name == "nt":
+        return
     opened = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(opened)

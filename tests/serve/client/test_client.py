@@ -1,7 +1,6 @@
 """The client: a session that outlives connections, and orders that reach a client in the middle of its training."""
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from polytempo.serve.protocol import messages
 from polytempo.serve.protocol.wire import FRAME_BYTES
 from polytempo.serve.protocol.wire_pb2 import Head, Ready
 from polytempo.serve.server.checks import ANSWER_BYTES
-from polytempo.serve.server.sessions import WAITING_MESSAGES, GrpcSession
+from polytempo.serve.server.decisions import Reply
+from polytempo.serve.server.outbox import WAITING_MESSAGES, GrpcSession, Outbox
 from support.serving import ManualClock, free_port, hosted, nudge, running, settled
 
 
@@ -43,17 +43,17 @@ def test_a_task_that_is_withdrawn_while_its_result_is_on_its_way_is_no_fault_of_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(tmp_path) as server, server.client(0) as client:
-        check, pushed = server.host._push, []
+        check, pushed = server.host.handlers.table["push"], []
 
-        def break_off_at_the_first(request: Any) -> Any:
+        def break_off_at_the_first(request: Any, service: Any, now: float) -> Any:
             pushed.append(request.head.push.task)
             if len(pushed) > 1:
-                return check(request)
-            server.host._absent[0] = 0.0  # and so for long that it counts as gone
+                return check(request, service, now)
+            server.host.presence.expect([0], 0.0)  # and so for long that it counts as gone
             request.session.end()
-            return None
+            return Reply()
 
-        monkeypatch.setattr(server.host, "_push", break_off_at_the_first)
+        monkeypatch.setitem(server.host.handlers.table, "push", break_off_at_the_first)
         client.run(lambda task: (nudge(task), 5), updates=1, refusals=1)
         assert server.host.service.updates == 1
         assert pushed[0] == pushed[1] != pushed[2]
@@ -97,7 +97,7 @@ def test_a_refused_update_says_why_and_the_client_goes_on(tmp_path: Path) -> Non
 
         client.run(train, updates=2)
         assert len(calls) == 3
-        assert server.host.meters.refusals["push"] == 1
+        assert server.shared.meters.refusals["push"] == 1
 
 
 def test_a_client_whose_updates_are_always_refused_ends_with_the_reason(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_what_was_not_acknowledged_is_pushed_again_after_a_restart_and_applied_o
 def test_a_push_whose_acknowledgement_is_lost_is_applied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(tmp_path) as server, server.client(0) as client:
         task = client.task(30)
-        answered = server.host._answer
+        tell = server.host._tell
         lost: list[Any] = []
 
         def lose_the_first(request: Any, event: Any, orders: Any) -> None:
@@ -250,9 +250,9 @@ def test_a_push_whose_acknowledgement_is_lost_is_applied_once(tmp_path: Path, mo
                 lost.append(event)
                 request.session.end()
             else:
-                answered(request, event, orders)
+                tell(request, event, orders)
 
-        monkeypatch.setattr(server.host, "_answer", lose_the_first)
+        monkeypatch.setattr(server.host, "_tell", lose_the_first)
         client.push(task, nudge(task), samples=5, timeout=30)
         assert lost
         assert server.host.service.updates == 1
@@ -323,7 +323,7 @@ def test_a_wrong_token_is_an_error_and_not_tried_for_ever(tmp_path: Path) -> Non
         with pytest.raises(UserError, match="no client has this token"):
             client.wait_for_welcome(30)
         assert server.host.service.members == {}
-        assert server.host.meters.refusals["token"] == 1
+        assert server.shared.meters.refusals["token"] == 1
 
 
 @pytest.mark.parametrize(
@@ -340,8 +340,8 @@ def test_without_a_ca_there_is_no_client() -> None:
 
 
 def test_a_session_that_nobody_reads_is_ended_and_holds_no_more_messages() -> None:
-    session = GrpcSession(0, "", deque())
+    session = GrpcSession(0, "", Outbox())
     for _ in range(WAITING_MESSAGES + 5):
         session.send(messages.accepted())
-    assert session.outbox[0] is None
-    assert len(session.outbox) < WAITING_MESSAGES
+    assert session.messages[0] is None
+    assert len(session.messages) < WAITING_MESSAGES

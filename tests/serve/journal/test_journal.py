@@ -403,7 +403,7 @@ def test_an_event_that_broke_the_strategy_just_before_a_crash_is_left_out(
             served.hello(client)
             served.ready(client)
         before = served.digest()
-        monkeypatch.setattr(served.host, "_take_back", lambda *_: served.copied(tmp_path / "crash"))
+        monkeypatch.setattr(served.host, "_roll_back", lambda *_: served.copied(tmp_path / "crash"))
         head, body = served.pushed(0, answers={"break": True})
         served.host.handle([served.request(0, head, body)])
         assert restarted(tmp_path / "crash", served.settings) == before
@@ -646,11 +646,11 @@ def test_a_disk_has_room_again_when_what_did_not_fit_would(tmp_path: Path, monke
             full.setattr(os, "pwritev", fail)
             full.setattr(os, "posix_fallocate", allocate)
             assert served.push(0).refusal.again
-            assert served.host.meters.journal_failing
+            assert served.shared.meters.journal_failing
             served.host.handle([])
-            assert served.host.meters.journal_failing
+            assert served.shared.meters.journal_failing
             served.host.handle([])
-            assert not served.host.meters.journal_failing
+            assert not served.shared.meters.journal_failing
         assert asked == [sum(map(len, served.pushed(0)[1]))] * 2
         assert served.digest() == before
         served.push(0)
@@ -667,9 +667,9 @@ def test_a_disk_without_room_for_another_file_is_full_until_there_is(
             full.setattr(os, "open", fail)
             assert served.push(0).refusal.again
             served.host.handle([])
-            assert served.host.meters.journal_failing
+            assert served.shared.meters.journal_failing
         served.host.handle([])
-        assert not served.host.meters.journal_failing
+        assert not served.shared.meters.journal_failing
         served.push(0)
         assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
 

@@ -28,7 +28,8 @@ from polytempo.serve.operators import listener as connections
 from polytempo.serve.operators import login_throttle as gate
 from polytempo.serve.operators.login_throttle import Gate
 from polytempo.serve.operators.metrics import exposition
-from polytempo.serve.process.running import Doors, serve
+from polytempo.serve.process.options import Endpoints, ServeOptions
+from polytempo.serve.process.running import serve
 from support import ROOT
 from support.operating import TOKENS, a_client, a_status, ask, door
 from support.serving import nudge, tiny_settings, until
@@ -385,8 +386,9 @@ def test_an_admin_sees_a_client_at_work_and_throws_it_out(tmp_path, logged):
         return json.loads(ask(port, "/api/status", token)[2])["status"]
 
     loop, stop, listening = asyncio.new_event_loop(), asyncio.Event(), []
-    doors = Doors("127.0.0.1:0", insecure=True, admin="127.0.0.1:0")
-    served = serve(tmp_path, tiny_settings(tmp_path), doors, stop, asyncio.Event(), False, "error", listening.append)
+    endpoints = Endpoints("127.0.0.1:0", insecure=True, admin="127.0.0.1:0")
+    options = ServeOptions(tmp_path, tiny_settings(tmp_path), endpoints, log_level="error")
+    served = serve(options, stop, asyncio.Event(), listening.append)
     thread = threading.Thread(target=lambda: loop.run_until_complete(served))
     thread.start()
     try:

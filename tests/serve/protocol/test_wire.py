@@ -357,5 +357,5 @@ def test_a_message_that_is_none_ends_the_session_with_a_reason(sent: list[Frame]
         said = throw_at(server, 0, requests())
         waiting.set()
         assert reason in said[-1].head.refusal.reason
-        assert server.host.meters.refusals["wire"] == 1
+        assert server.shared.meters.refusals["wire"] == 1
         assert server.host.service.number == 0

@@ -95,7 +95,7 @@ def test_the_status_and_the_log_tell_of_groups_and_idle_clients(
         assert (told["client"], told["arrival_group"], told["expected"], told["latest"]) == (0, 1, 12.0, 14.0)
         served.at(13.0)
         served.disconnect(2)
-        served.host._say(stopping=True)
+        served.host.write_status(stopping=True)
         said = {row["client"]: row for row in read_status(served.directory)["clients"]}
         assert (said[1]["arrival_group"], said[1]["expected"]) == (1, 12.0)
         assert "arrival_group" not in said[0]

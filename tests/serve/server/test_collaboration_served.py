@@ -205,7 +205,7 @@ def test_the_status_shows_no_versions_and_clusters_of_models_that_are_each_clien
     with hosted(tmp_path, "test_collaboration_served:Restless") as served:
         half_a_multicast(served)
         host = served.host
-        host._say(stopping=True)
+        host.write_status(stopping=True)
         shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
         replayed = CliRunner().invoke(app, ["replay", str(served.directory), "--json"]).stdout
     assert "5 updates" in shown

@@ -249,15 +249,15 @@ def test_a_result_that_does_not_fit_the_model_is_an_error(
 def test_a_push_is_repeated_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pushed: list[bytes] = []
     with running(tmp_path, parameters=EXACT) as server, client_of(server, upload="topk:0.2") as client:
-        check = server.host._push
+        check = server.host.handlers.table["push"]
 
-        def watch(request: Any) -> Any:
+        def watch(request: Any, service: Any, now: float) -> Any:
             pushed.append(request.head.push.SerializeToString() + bytes(request.body))
             if len(pushed) == 1:
                 request.session.end()  # the answer to this one is lost, or it is not taken at all
-            return check(request)
+            return check(request, service, now)
 
-        monkeypatch.setattr(server.host, "_push", watch)
+        monkeypatch.setitem(server.host.handlers.table, "push", watch)
         client.push(client.task(30), nudge(client.task(30), 0.3), samples=5, timeout=30)
         assert server.host.service.updates == 1
     assert len(pushed) == 2
@@ -284,7 +284,7 @@ def test_a_service_that_stops_allowing_an_encoding_takes_what_was_agreed_on_unti
     with running(tmp_path, parameters=EXACT) as server:
         with client_of(server, upload="fp16") as client:
             task = client.task(30)
-            server.host.operations = Operations(encodings=())
+            server.shared.operations = Operations(encodings=())
             client.push(task, nudge(task), samples=5, timeout=30)
             assert server.host.service.updates == 1
         with client_of(server, upload="fp16") as again:
@@ -373,7 +373,7 @@ def test_on_the_wire_compressed_messages_are_as_small_as_promised(
     with running(tmp_path, init=model_of_thirds(tmp_path, size), parameters=EXACT) as server:
         for number, upload in enumerate(("", "fp16", "topk:0.01")):
             up: list[int] = []
-            take, check = Client._take, server.host._push
+            take, check = Client._take, server.host.handlers.table["push"]
             down: list[int] = []
 
             def watched(self: Client, head: Head, body: bytearray, take: Any = take, down: Any = down) -> None:
@@ -381,13 +381,13 @@ def test_on_the_wire_compressed_messages_are_as_small_as_promised(
                     down.append(len(body) + head.ByteSize())
                 take(self, head, body)
 
-            def counted(request: Any, check: Any = check, up: Any = up) -> Any:
+            def counted(request: Any, service: Any, now: float, check: Any = check, up: Any = up) -> Any:
                 up.append(len(request.body) + request.head.ByteSize())
-                return check(request)
+                return check(request, service, now)
 
             with monkeypatch.context() as patch:
                 patch.setattr(Client, "_take", watched)
-                patch.setattr(server.host, "_push", counted)
+                patch.setitem(server.host.handlers.table, "push", counted)
                 with client_of(server, number, upload=upload, download="fp16" if upload else "") as client:
                     client.run(lambda task: (nudge(task), 5), updates=1)
             sizes[upload] = up[0], down[0]

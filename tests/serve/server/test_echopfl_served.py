@@ -391,7 +391,7 @@ def test_the_status_shows_the_versions_and_the_members_of_clusters(tmp_path: Pat
         begun(served, CLIENTS)
         restless_events(served, last=13)
         host = served.host
-        host._say(stopping=True)
+        host.write_status(stopping=True)
         shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
         replayed = CliRunner().invoke(app, ["replay", str(served.directory), "--json"]).stdout
     first, second = strategy_of(served).clusters.branches.values()

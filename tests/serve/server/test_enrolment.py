@@ -299,7 +299,7 @@ def test_a_refused_code_is_said_counted_and_leaves_no_token(tmp_path: Path) -> N
     with running(tmp_path) as server:
         with pytest.raises(UserError, match="does not enrol this client: This code is not known"):
             enrol_client(server.address, "no such code", tmp_path / "mine.token", insecure=True)
-        assert server.host.meters.refusals["code"] == 1
+        assert server.shared.meters.refusals["code"] == 1
         assert not (tmp_path / "mine.token").exists()
 
 
@@ -357,5 +357,5 @@ def test_strangers_who_try_codes_cost_no_disk_and_do_not_keep_a_client_from_enro
         code = make_code(tmp_path, 5)
         assert enrol_client(server.address, code, tmp_path / "mine.token", insecure=True).client == 5
         assert all(one.exception(60) is not None for one in tries)
-        assert server.host.meters.refusals["code"] > 1
+        assert server.shared.meters.refusals["code"] > 1
         assert taken_on == [code]

@@ -15,12 +15,13 @@ import grpc
 import pytest
 
 from polytempo.serve.access.live import Access
+from polytempo.serve.access.roster import LONGEST_REASON
 from polytempo.serve.access.tokens import make_tokens, read_token, revoke_client
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.protocol.wire import ENROL, FRAME_BYTES, SESSION, WireError, read_body
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head, Push, Ready
 from polytempo.serve.server import sessions as server_module
-from polytempo.serve.server.checks import LONGEST_REASON, Refused
+from polytempo.serve.server.checks import Refused
 from polytempo.serve.server.enrolment import Enrolments
 from polytempo.serve.server.incoming import Incoming, Memory
 from polytempo.serve.server.operations import Limits
@@ -46,7 +47,7 @@ def test_many_bytes_at_once_are_not_held_through_a_long_silence() -> None:
         incoming = Incoming(read, lambda: limits, size, Memory(), 0)
         incoming.greeted = True
         with pytest.raises(WireError, match="bytes of a message have come"):
-            await incoming.message()
+            await incoming.next_message()
         return asyncio.get_running_loop().time()
 
     assert run_virtually(given_up()) == pytest.approx(30.0 + FRAME_BYTES / 4096.0, abs=0.1)
@@ -123,7 +124,7 @@ def test_nobody_is_quarantined_for_what_was_on_its_way_when_another_broke_the_st
             served.host.handle([on_its_way])
             served.reconnect(0)
             served.reconnect(1)
-        assert served.host._conduct.refusals == {0: 5}
+        assert served.host.refusals.refusals == {0: 5}
 
 
 def test_bytes_that_are_no_message_at_all_are_refused_and_counted(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_bytes_that_are_no_message_at_all_are_refused_and_counted(tmp_path: Path
         open_session = channel.stream_stream(SESSION, bytes, Frame.FromString)
         (answer,) = open_session(iter([b"\xff\xff\xff\xff"]), metadata=metadata, timeout=30)
         assert answer.head.refusal.reason == "what came is no frame of ours"
-        assert server.host.meters.refusals["wire"] == 1
+        assert server.shared.meters.refusals["wire"] == 1
 
 
 def test_a_refusal_quotes_little_and_nothing_that_a_terminal_would_obey() -> None:

@@ -253,9 +253,9 @@ def test_a_client_that_never_answers_keeps_only_the_last_models_that_it_was_sent
         answer = served.push(0, base=flight.forgotten)
         assert refused(answer, "too many others were sent")
         assert answer.refusal.void
-        assert served.host._conduct.refusals == {}  # which is nobody's fault, once
+        assert served.host.refusals.refusals == {}  # which is nobody's fault, once
         assert refused(served.push(0, base=flight.forgotten), "too many others were sent")
-        assert served.host._conduct.refusals == {0: 1}
+        assert served.host.refusals.refusals == {0: 1}
         assert served.push(0, base=first).WhichOneof("kind") == "task"
 
 
@@ -265,7 +265,7 @@ def test_sessions_that_take_over_again_and_again_have_a_token_in_two_places(tmp_
         for at in (0.0, 300.0, 601.0):
             served.at(at)
             served.reconnect(0)
-        refusals = served.host.meters.refusals
+        refusals = served.shared.meters.refusals
         assert refusals == {"replaced": 3}  # a network that breaks now and then
         served.at(650.0)
         served.reconnect(1)
@@ -284,12 +284,12 @@ def test_a_journal_that_cannot_be_written_is_told_and_no_more_when_it_can(
         with monkeypatch.context() as patch:
             patch.setattr(served.host.journal, "append", full)
             assert served.push(0).refusal.again
-            served.host._say(stopping=True)
-            assert served.host.said()["journal_failing"]
-            assert not served.host.well()
+            served.host.write_status(stopping=True)
+            assert served.host.status()["journal_failing"]
+            assert not served.host.is_healthy()
         served.host.handle([])  # it is tried, though nobody comes
-        assert served.host.well() is served.host._thread.is_alive()
-        assert not served.host.meters.journal_failing
+        assert served.host.is_healthy() is served.host._thread.is_alive()
+        assert not served.shared.meters.journal_failing
         assert served.push(0).WhichOneof("kind") == "task"
 
 
@@ -361,7 +361,7 @@ def test_an_update_that_breaks_the_strategy_is_refused_and_nothing_of_it_stays(t
         before = served.digest()
         assert refused(served.push(0, answers={"break": 1}), "ZeroDivisionError")
         assert served.digest() == before
-        assert served.host.meters.refusals["push"] == 1
+        assert served.shared.meters.refusals["push"] == 1
         served.reconnect(1)
         assert served.push(1).WhichOneof("kind") == "task"
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
@@ -495,7 +495,7 @@ def test_a_bad_update_is_refused_with_a_reason_and_changes_nothing(case: str, tm
         assert refused(served.ask(0, *make(served)), reason)
         assert served.digest() == before
         assert served.host.journal.last == written
-        assert served.host.meters.refusals["push"] == 1
+        assert served.shared.meters.refusals["push"] == 1
         assert served.push(0).WhichOneof("kind") == "task"
 
 
@@ -533,7 +533,7 @@ def test_whoever_has_not_said_hello_is_refused(head: Head, tmp_path: Path) -> No
         served.sessions[7] = FakeSession(7)
         assert refused(served.ask(7, head), "say hello first")
         assert served.digest() == before
-        assert sum(served.host.meters.refusals.values()) == 2
+        assert sum(served.shared.meters.refusals.values()) == 2
 
 
 def test_whoever_has_left_is_refused_until_it_says_hello(tmp_path: Path) -> None:

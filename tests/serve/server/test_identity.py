@@ -137,8 +137,8 @@ def test_an_operators_token_opens_no_session(tmp_path: Path) -> None:
             with pytest.raises(UserError, match="no client has this token"):
                 client.wait_for_welcome(30)
             assert gave_up(client)
-        assert server.host.meters.refusals["token"] == 1
-        assert server.host.access.roster.operator_of(server.token(0)) is None
+        assert server.shared.meters.refusals["token"] == 1
+        assert server.shared.access.roster.operator_of(server.token(0)) is None
 
 
 @pytest.mark.parametrize("said", ["", "Bearer", "Bearer ", "bearer {}", "Basic {}", "{}", "Bearer  {}", "Bearer {} x"])
@@ -185,8 +185,8 @@ def test_with_its_token_and_its_own_certificate_a_client_takes_part(mutual: Runn
 def test_the_status_says_that_certificates_are_asked_for_and_when_they_end(mutual: Running) -> None:
     with mutual.client_with(mutual.token(1), **pair(mutual.directory, 1)) as client:
         client.wait_for_welcome(30)
-        until(lambda: any(row["connected"] for row in mutual.host.said().get("clients", ())))
-        said = mutual.host.said()
+        until(lambda: any(row["connected"] for row in mutual.host.status().get("clients", ())))
+        said = mutual.host.status()
     (row,) = [row for row in said["clients"] if row["connected"]]
     assert said["mutual"]
     shown = x509.load_pem_x509_certificate((mutual.directory / "client-1.pem").read_bytes())
@@ -201,14 +201,14 @@ def test_anothers_certificate_beside_ones_token_is_refused(mutual: Running) -> N
     assert mutual.host.service.members == {}
 
 
-def turned_away_at_the_door(server: Running, credentials: grpc.ChannelCredentials) -> bool:
+def turned_away_at_the_handshake(server: Running, credentials: grpc.ChannelCredentials) -> bool:
     """Does the handshake fail, before any token is looked at?"""
     with grpc.secure_channel(server.address, credentials, (*CHANNEL_OPTIONS, OWN_CONNECTION)) as channel:
         open_session = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
         call = open_session(iter(()), metadata=(("authorization", f"Bearer {server.token(0)}"),), timeout=30)
         with pytest.raises(grpc.RpcError):
             next(call)
-        return bool(call.code() == grpc.StatusCode.UNAVAILABLE and not server.host.meters.refusals)
+        return bool(call.code() == grpc.StatusCode.UNAVAILABLE and not server.shared.meters.refusals)
 
 
 def test_without_a_certificate_or_with_one_of_another_ca_nobody_gets_to_the_token(
@@ -217,8 +217,8 @@ def test_without_a_certificate_or_with_one_of_another_ca_nobody_gets_to_the_toke
     ours, theirs = mutual.directory, tmp_path / "theirs"
     make_certs(theirs, [])
     make_client_certificate(theirs, 0)
-    assert turned_away_at_the_door(mutual, tls.client_credentials(ours / "ca.pem"))
-    assert turned_away_at_the_door(mutual, tls.client_credentials(ours / "ca.pem", *pair(theirs, 0).values()))
+    assert turned_away_at_the_handshake(mutual, tls.client_credentials(ours / "ca.pem"))
+    assert turned_away_at_the_handshake(mutual, tls.client_credentials(ours / "ca.pem", *pair(theirs, 0).values()))
 
 
 def test_a_code_is_for_the_client_whose_certificate_is_shown(mutual: Running, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_code_is_for_the_client_whose_certificate_is_shown(mutual: Running, tm
 def test_the_servers_own_certificate_is_no_clients(mutual: Running) -> None:
     ours = mutual.directory
     shown = tls.client_credentials(ours / "ca.pem", ours / "server.pem", ours / "server.key")
-    assert turned_away_at_the_door(mutual, shown)
+    assert turned_away_at_the_handshake(mutual, shown)
 
 
 # Certificates that are replaced.

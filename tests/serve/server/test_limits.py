@@ -53,7 +53,7 @@ def ended_with(reason: str, visitor: Stranger, server: Running) -> None:
 def test_who_does_not_say_hello_in_time_is_put_out(tmp_path: Path) -> None:
     with running(tmp_path, limits={"hello_seconds": 0.2}) as server:
         with stranger(server.address, server.token(0)) as silent:
-            ended_with("nothing was said in time", silent, server)
+            ended_with("nothing has come in time", silent, server)
         others_work(server)
 
 
@@ -158,10 +158,10 @@ def test_who_is_one_session_too_many_waits_until_there_is_room(tmp_path: Path) -
     with running(tmp_path, limits={"sessions": 1}) as server, ExitStack() as sessions:
         sessions.enter_context(server.client(0)).wait_for_welcome(30)
         other = sessions.enter_context(server.client(1))
-        until(lambda: server.host.meters.refusals["session"])
+        until(lambda: server.shared.meters.refusals["session"])
         assert other.number is None
         sessions.enter_context(stranger(server.address, server.token(2)))
-        server.host.operations = server.operations.model_copy(update={"limits": Limits()})
+        server.shared.operations = server.operations.model_copy(update={"limits": Limits()})
         other.wait_for_welcome(30)
 
 
@@ -196,7 +196,7 @@ def test_who_asks_too_often_is_delayed_and_loses_nothing(tmp_path: Path) -> None
         client.run(lambda task: (nudge(task), 5), updates=28)  # with hello and ready 30 requests, 10 of them late
         assert time.monotonic() - began > 0.45
         assert server.host.service.members[0].updates == 28
-        assert not server.host.meters.refusals
+        assert not server.shared.meters.refusals
 
 
 # Who does not read.

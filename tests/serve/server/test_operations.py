@@ -19,7 +19,7 @@ from polytempo.serve.client.client import Client
 from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import OPERATIONS
-from polytempo.serve.process.running import Doors
+from polytempo.serve.process.options import Endpoints
 from polytempo.serve.server.operations import Operations, read_operations
 from support.processes import Processes
 from support.serving import nudge, until
@@ -107,7 +107,7 @@ def test_a_new_patience_counts_for_who_goes_from_now_on(service: Service) -> Non
     service.reload(f"patience = 0.05\n{LOG}")
     with service.client(0) as client:
         client.task(30)
-    until(lambda: service.logged("left"))
+    until(lambda: service.logged("expired"))
 
 
 def test_new_limits_count_for_who_comes_and_nobody_who_is_there_is_dropped(service: Service) -> None:
@@ -189,11 +189,11 @@ def test_starts_and_stops_are_told_by_name(tmp_path: Path) -> None:
 def test_a_start_without_mtls_where_it_was_on_is_told(tmp_path: Path) -> None:
     make_tokens(tmp_path, 1)
     make_certs(tmp_path, [])
-    for doors in (Doors("127.0.0.1:0", mutual=True), Doors("127.0.0.1:0"), Doors("127.0.0.1:0")):
-        with whole(tmp_path, doors):
+    for endpoints in (Endpoints("127.0.0.1:0", mutual=True), Endpoints("127.0.0.1:0"), Endpoints("127.0.0.1:0")):
+        with whole(tmp_path, endpoints):
             pass
         service_log = (tmp_path / "service.log").read_text()
-        assert service_log.count("no certificates asked for") == (not doors.mutual)
+        assert service_log.count("no certificates asked for") == (not endpoints.mutual)
 
 
 def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path) -> None:

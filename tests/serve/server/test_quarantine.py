@@ -1,4 +1,4 @@
-"""A client that keeps sending what has to be refused is not heard any more, until it is released."""
+"""A client that keeps sending what has to be refused is ignored until it is released."""
 
 import fcntl
 import logging
@@ -21,7 +21,7 @@ from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import ACCESS
 from polytempo.serve.protocol.wire_pb2 import Frame
 from polytempo.serve.server.operations import QuarantineRule
-from polytempo.serve.server.refusals import Conduct
+from polytempo.serve.server.refusals import RefusalTracker
 from polytempo.serve.server.status import read_status
 from support.serving import Hosted, Running, hosted, nudge, refused, running, until
 from support.strangers import stranger
@@ -39,36 +39,36 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_so_many_refusals_within_so_many_seconds_are_too_much() -> None:
-    conduct, rule = Conduct(), QuarantineRule(refusals=3, seconds=10.0)
-    said = [conduct.refused(0, at, rule) for at in (0.0, 5.0, 9.9)]
+    tracker, rule = RefusalTracker(), QuarantineRule(refusals=3, seconds=10.0)
+    said = [tracker.count_refusal(0, at, rule) for at in (0.0, 5.0, 9.9)]
     assert said == [None, None, "3 refusals within 10 s"]
 
 
 def test_refusals_spread_over_time_are_not_too_much_as_long_as_something_is_taken() -> None:
-    conduct, rule = Conduct(), QuarantineRule(refusals=3, seconds=10.0)
+    tracker, rule = RefusalTracker(), QuarantineRule(refusals=3, seconds=10.0)
     for at in np.arange(0.0, 1000.0, 5.0):
-        assert conduct.refused(0, at, rule) is None
-        conduct.taken(0)
-    assert conduct.refusals[0] == 200
-    assert conduct.refused(0, 996.0, rule)
+        assert tracker.count_refusal(0, at, rule) is None
+        tracker.end_row(0)
+    assert tracker.refusals[0] == 200
+    assert tracker.count_refusal(0, 996.0, rule)
 
 
 def test_nothing_but_refusals_is_too_much_however_slowly_they_come() -> None:
-    conduct, rule = Conduct(), QuarantineRule(refusals=3, seconds=10.0)
-    assert [conduct.refused(0, at, rule) for at in (0.0, 3600.0, 7200.0)] == [None, None, "3 refusals in a row"]
+    tracker, rule = RefusalTracker(), QuarantineRule(refusals=3, seconds=10.0)
+    assert [tracker.count_refusal(0, at, rule) for at in (0.0, 3600.0, 7200.0)] == [None, None, "3 refusals in a row"]
 
 
 def test_each_client_is_judged_by_itself_and_anew_after_a_release() -> None:
-    conduct, rule = Conduct(), QuarantineRule(refusals=2, seconds=10.0)
-    assert [bool(conduct.refused(client, 0.0, rule)) for client in (0, 1, 0)] == [False, False, True]
-    assert not conduct.refused(0, 1.0, rule)
+    tracker, rule = RefusalTracker(), QuarantineRule(refusals=2, seconds=10.0)
+    assert [bool(tracker.count_refusal(client, 0.0, rule)) for client in (0, 1, 0)] == [False, False, True]
+    assert not tracker.count_refusal(0, 1.0, rule)
 
 
 def test_a_rule_that_was_made_stricter_counts_what_was_before() -> None:
-    conduct = Conduct()
+    tracker = RefusalTracker()
     for at in (0.0, 1.0, 2.0):
-        assert not conduct.refused(0, at, QuarantineRule())
-    assert conduct.refused(0, 3.0, QuarantineRule(refusals=4, seconds=10.0))
+        assert not tracker.count_refusal(0, at, QuarantineRule())
+    assert tracker.count_refusal(0, 3.0, QuarantineRule(refusals=4, seconds=10.0))
 
 
 # The host.
@@ -90,14 +90,14 @@ def test_a_client_that_keeps_pushing_nan_is_quarantined_with_the_reason(tmp_path
         before = served.digest()
         for _ in range(3):
             assert refused(pushes_nan(served, 0), "NaN or Inf")
-        served.host.access.settle(30)
+        served.shared.access.settle(30)
         reason = Roster.read(tmp_path / ACCESS).quarantined[0].reason
         assert reason == "3 refusals within 600 s, the last: the update holds NaN or Inf"
         assert refused(served.push(0), "in quarantine since")
         assert refused(served.hello(0), "in quarantine since")
         assert served.digest() == before
         assert served.push(1).WhichOneof("kind") == "task"
-        assert list(served.host.access.roster.quarantined) == [0]
+        assert list(served.shared.access.roster.quarantined) == [0]
 
 
 def test_an_honest_client_with_a_few_refusals_now_and_then_is_heard(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_an_honest_client_with_a_few_refusals_now_and_then_is_heard(tmp_path: Pa
             served.clock.now += 310.0
             assert refused(pushes_nan(served, 0), "NaN or Inf")
             assert served.push(0).WhichOneof("kind") == "task", i
-        assert served.host.access.roster.quarantined == {}
+        assert served.shared.access.roster.quarantined == {}
 
 
 def test_a_push_that_crosses_a_withdrawal_is_not_held_against_the_client(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_push_that_crosses_a_withdrawal_is_not_held_against_the_client(tmp_pat
             served.reconnect(0)
             assert refused(served.ask(0, *on_its_way), "is not yours, or it was withdrawn")
             served.ready(0)
-        assert served.host.access.roster.quarantined == {}
+        assert served.shared.access.roster.quarantined == {}
 
 
 def test_tasks_that_never_were_are_held_against_the_client(tmp_path: Path) -> None:
@@ -129,14 +129,14 @@ def test_tasks_that_never_were_are_held_against_the_client(tmp_path: Path) -> No
         with_tasks(served)
         for _ in range(3):
             assert refused(served.push(0, task=999), "is not yours, or it was withdrawn")
-        assert "task 999 is not yours" in served.host.access.roster.quarantined[0].reason
+        assert "task 999 is not yours" in served.shared.access.roster.quarantined[0].reason
 
 
 def test_what_was_refused_of_a_client_is_told_in_its_line(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         with_tasks(served)
         pushes_nan(served, 1)
-        served.host._say(stopping=True)
+        served.host.write_status(stopping=True)
         assert [row["refused"] for row in read_status(tmp_path / "journal")["clients"]] == [0, 1]
 
 
@@ -145,11 +145,11 @@ def test_whoever_breaks_the_strategy_again_and_again_is_not_heard_any_more(tmp_p
     with hosted(tmp_path, "support.serving:Brittle", quarantine=RULE) as served:
         with_tasks(served)
         for turn in range(3):
-            assert served.host.access.roster.quarantined == {}
+            assert served.shared.access.roster.quarantined == {}
             assert refused(served.push(0, answers={"break": 1}), "ZeroDivisionError")
             if turn < 2:
                 served.reconnect(0)
-        assert list(served.host.access.roster.quarantined) == [0]
+        assert list(served.shared.access.roster.quarantined) == [0]
 
 
 def test_a_quarantine_that_cannot_be_written_holds_all_the_same(
@@ -164,7 +164,7 @@ def test_a_quarantine_that_cannot_be_written_holds_all_the_same(
             patch.setattr(rosters, "write_bytes", disk_full)
             for _ in range(3):
                 pushes_nan(served, 0)
-            served.host.access.settle(30)
+            served.shared.access.settle(30)
         errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
         assert errors == ["quarantined", "quarantine not kept"]
         assert not (tmp_path / ACCESS).exists()
@@ -239,8 +239,8 @@ def put_in_quarantine(server: Running) -> None:
             with pytest.raises(UserError) as refusal:
                 client.push(task, nudge(task, float("nan")), samples=5, timeout=30)
             said = str(refusal.value)
-        until(lambda: 0 not in server.host.sessions)
-        server.host.access.settle(30)
+        until(lambda: 0 not in server.host.presence.sessions)
+        server.shared.access.settle(30)
 
 
 def test_the_sessions_of_a_quarantined_client_end_and_others_go_on(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_quarantined_client_is_refused_with_the_reason_also_after_a_restart_an
             client.wait_for_welcome(30)
         client._connection._thread.join(20)
         assert not client._connection._thread.is_alive()
-        assert server.host.meters.refusals["quarantined"] == 1
+        assert server.shared.meters.refusals["quarantined"] == 1
 
 
 def test_the_status_shows_who_is_in_quarantine_and_why(tmp_path: Path) -> None:
@@ -302,4 +302,4 @@ def test_garbled_messages_count_too(tmp_path: Path) -> None:
                 garbling.send(Frame(data=b"rubbish"))
                 heard, _ = garbling.end()
                 assert "does not begin with a head" in heard[-1].refusal.reason
-        until(lambda: 0 in server.host.access.roster.quarantined)
+        until(lambda: 0 in server.shared.access.roster.quarantined)

@@ -36,7 +36,7 @@ def one_of_two_hands_in(served: Hosted) -> None:
         served.ready(client)
     served.push(0)
     host = served.host
-    host._say(stopping=True)
+    host.write_status(stopping=True)
 
 
 def test_the_status_and_the_log_tell_the_mixture_of_who_has_one(
@@ -71,19 +71,19 @@ def test_a_method_without_estimates_shows_no_mixtures(tmp_path: Path, monkeypatc
 def test_the_journals_bytes_are_those_that_no_snapshot_makes_superfluous(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         some_events(served)
-        served.host._say(stopping=True)
-        assert served.host.said()["journal"]["bytes"] > 0
+        served.host.write_status(stopping=True)
+        assert served.host.status()["journal"]["bytes"] > 0
         served.host.journal.snapshot(served.host.service.save_state())
-        served.host._say(stopping=True)
-        assert served.host.said()["journal"]["bytes"] == 0
+        served.host.write_status(stopping=True)
+        assert served.host.status()["journal"]["bytes"] == 0
 
 
 def test_whoever_may_come_and_never_did_is_listed_and_in_no_cluster(tmp_path: Path) -> None:
     make_tokens(tmp_path, 2)
     with hosted(tmp_path) as served:
         served.hello(0)
-        served.host.access.roster = Roster.read(tmp_path / ACCESS)
-        served.host._say(stopping=True)
+        served.shared.access.roster = Roster.read(tmp_path / ACCESS)
+        served.host.write_status(stopping=True)
         said = read_status(served.directory)
     assert [(row["client"], row["doing"], row["cluster"]) for row in said["clients"]] == [
         (0, "paused", 0),
@@ -95,7 +95,16 @@ def test_whoever_may_come_and_never_did_is_listed_and_in_no_cluster(tmp_path: Pa
 def test_a_server_that_cannot_read_who_may_talk_to_it_says_so(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         served.hello(0)
-        served.host.access.problem = "access.json [is] damaged"
-        served.host._say(stopping=True)
+        served.shared.access.problem = "access.json [is] damaged"
+        served.host.write_status(stopping=True)
     shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
     assert "locked, nobody new is let in: access.json [is] damaged" in shown
+
+
+def test_a_status_is_replaced_in_one_step_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        served.host.write_status(stopping=True)
+        (served.directory / ".status.json.left-by-a-crash").write_text("{")
+        served.host.journal.snapshot(served.host.service.save_state())
+        assert [path.name for path in served.directory.glob("*status*")] == ["status.json"]

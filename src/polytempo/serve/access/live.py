@@ -39,7 +39,7 @@ class Access:
         self.roster = Roster.read(directory / ACCESS) if roster is None else roster
 
     @property
-    def blind(self) -> bool:
+    def is_blind(self) -> bool:
         """Has the file been unreadable for so long that nobody new should be let in?"""
         return self.problem is not None and self._seconds() > self._unreadable_since + BLIND_AFTER
 
@@ -74,7 +74,7 @@ class Access:
         self.problem = reason
 
     def quarantine(self, client: int, reason: str) -> None:
-        """Hear a client no more until it is released. The file is written by a thread, because whoever holds its lock
+        """Ignore a client until it is released. The file is written by a thread, because whoever holds its lock
         may take long; what cannot be written holds all the same, and is tried again."""
         with self._lock:
             self._unwritten[client] = Quarantine(since=utc_now(), reason=reason[:LONGEST_REASON])

@@ -87,8 +87,8 @@ def _forbidden(directory: Path, error: BaseException) -> bool:
     """Is it a matter of rights, which do not change by themselves?"""
     if isinstance(error, OSError):
         return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-    said = getattr(error, "sqlite_errorname", "")
-    if said.startswith("SQLITE_CANTOPEN"):  # which SQLite says of a full disk, too
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_CANTOPEN"):  # which SQLite says of a full disk, too
         files = [path for path in (directory, directory / DATABASE) if path.exists()]
         return not all(os.access(path, os.R_OK | os.W_OK) for path in files)
-    return said.startswith(("SQLITE_READONLY", "SQLITE_PERM"))
+    return name.startswith(("SQLITE_READONLY", "SQLITE_PERM"))

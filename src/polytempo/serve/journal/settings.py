@@ -36,8 +36,8 @@ class ServiceSettings(Method):
     def lasting(self) -> dict[str, Any]:
         """Those that cannot change while the service lives, as plain JSON data."""
         changeable = {"data_dir", "init", "proxies"}
-        said: dict[str, Any] = json.loads(self.model_dump_json(exclude=changeable))
-        return said
+        lasting: dict[str, Any] = json.loads(self.model_dump_json(exclude=changeable))
+        return lasting
 
     def inputs(self) -> Inputs:
         """What the model is built for."""

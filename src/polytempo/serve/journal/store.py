@@ -37,7 +37,7 @@ from polytempo.serve.journal.database import (
 )
 from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent, pack_event, unpack_event
 from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, segment_name
-from polytempo.serve.paths import DATABASE, LOCK
+from polytempo.serve.paths import DATABASE, LOCK, STATUS
 from polytempo.serve.state.events import Event
 
 SMALL_BYTES = 32 << 10
@@ -142,8 +142,8 @@ class Journal:
 
     @cached_property
     def schema(self) -> Schema:
-        said = self.about["schema"]
-        return Schema(tuple(said["names"]), tuple(map(tuple, said["shapes"])), said["parameters"])
+        known = self.about["schema"]
+        return Schema(tuple(known["names"]), tuple(map(tuple, known["shapes"])), known["parameters"])
 
     # Events.
 
@@ -318,7 +318,7 @@ class Journal:
         if self._segment is not None:
             used.add(segment_name(self._segment.first))
         # By name, so that what a crash left half done goes too.
-        for pattern in ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*"):
+        for pattern in ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*", f".{STATUS}.*"):
             for path in self.directory.glob(pattern):
                 if path.name not in used:
                     path.unlink(missing_ok=True)

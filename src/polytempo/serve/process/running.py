@@ -1,85 +1,42 @@
-"""A service as a process: its directory with who may talk to it, certificates and journal, an address, and signals to
-stop it or to let it read its files again."""
+"""A service as a process, built bottom-up: journal, host, server, operators' page. Signals stop it, or let it read its
+files again."""
 
 import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.live import Access, release
 from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.access.tokens import revoke_client
-from polytempo.serve.addresses import check_free, check_loopback
+from polytempo.serve.addresses import check_free
 from polytempo.serve.journal.opening import open_service
-from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log, log_to, log_to_file
+from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS
+from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
+from polytempo.serve.process.reloading import direct_logs, reload, watch
 from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.server.host import Host
-from polytempo.serve.server.meters import Meters
-from polytempo.serve.server.operations import LogFile, read_operations
+from polytempo.serve.server.operations import read_operations
+from polytempo.serve.server.outbox import Outbox
 from polytempo.serve.server.sessions import Server
+from polytempo.serve.server.shared import Shared
 from polytempo.serve.server.status import read_status
 
-if TYPE_CHECKING:
-    from polytempo.serve.operators.admin import Admin
-
-LOOK_EVERY = 1.0
-"""Seconds between looks at the certificates."""
+ENFORCE_EVERY = 0.2
+"""Seconds between looks at who may still talk to the server."""
 
 
-@dataclass(frozen=True)
-class Doors:
-    """Where a service is reached, and how. ``mutual``: clients have to show certificates of their own; ``insecure``:
-    plaintext, only on loopback; ``admin``: where operators reach it, if they do."""
-
-    address: str
-    insecure: bool = False
-    mutual: bool = False
-    admin: str | None = None
-
-    def check(self) -> None:
-        if self.insecure:
-            check_loopback(self.address)
-        if self.insecure and self.mutual:
-            raise UserError("--mtls and --insecure exclude each other: give one.")
-
-
-@dataclass(frozen=True)
-class Listening:
-    """A service that clients can reach."""
-
-    address: str
-    secure: bool
-    parameters: int
-    """Numbers in the model."""
-    event: int
-    """The last event in its journal; 0 if it begins."""
-    admin: str | None = None
-    mutual: bool = False
-
-
-def run_service(
-    directory: Path,
-    settings: ServiceSettings,
-    doors: Doors,
-    *,
-    lose_tail: bool = False,
-    log_level: str = "info",
-    on_listening: Callable[[Listening], None] = lambda _: None,
-) -> None:
-    """Serve until SIGINT or SIGTERM, then stop with a snapshot; at SIGHUP read ``service.toml`` again. ``directory``
-    holds that file, ``access.json``, the server's certificate and key, and the journal."""
+def run_service(options: ServeOptions, on_listening: Callable[[Listening], None] = lambda _: None) -> None:
+    """Serve until SIGINT or SIGTERM, then stop with a snapshot; at SIGHUP read ``service.toml`` again."""
 
     os.umask(0o077)  # what others write for us, such as SQLite, is for the owner only
 
@@ -88,76 +45,104 @@ def run_service(
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
-        await serve(directory, settings, doors, stop, again, lose_tail, log_level, on_listening)
+        await serve(options, stop, again, on_listening)
 
     asyncio.run(until_signalled())
 
 
 async def serve(
-    directory: Path,
-    settings: ServiceSettings,
-    doors: Doors,
+    options: ServeOptions,
     stop: asyncio.Event,
     again: asyncio.Event,
-    lose_tail: bool = False,
-    log_level: str = "info",
     on_listening: Callable[[Listening], None] = lambda _: None,
 ) -> None:
-    """Serve until told to stop. What can be wrong with the command is found before the journal is touched."""
-    settings.check()
-    doors.check()
-    if directory.is_file():
-        raise UserError(f"{directory} is a file. Expected the service's directory (--dir).")
-    certificate = None if doors.insecure else _certificate(directory, doors.mutual)
+    """Serve until told to stop; ``again`` lets it read its files again."""
+    options.check()
+    directory, endpoints = options.directory, options.endpoints
+    certificate = None if endpoints.insecure else _certificate(directory, endpoints.mutual)
     operations = read_operations(directory / OPERATIONS)
-    access = Access(directory)
-    log_as_said(operations.log, directory, log_level)
+    shared = Shared(operations, Access(directory), Outbox(asyncio.get_running_loop().call_soon_threadsafe))
+    direct_logs(operations.log, directory, options.log_level)
     _warn_of_readable_secrets(directory)
-    # Before a service begins, whose settings then last.
-    check_free({"--listen": doors.address} | ({} if doors.admin is None else {"--admin": doors.admin}))
-    opened = open_service(directory / JOURNAL, settings, lose_tail)
-    if not doors.mutual and _was_mutual(directory):
+    check_free(endpoints.by_option())  # before a service begins, whose settings then last
+    opened = open_service(directory / JOURNAL, options.settings, options.lose_tail)
+    if not endpoints.mutual and _was_mutual(directory):
         log("no certificates asked for", level=logging.WARNING, reason="It was last started with --mtls.")
+    with closing(opened.journal):
+        host = Host(opened, shared)
+        server = Server(host.submit, opened.service.schema, shared, endpoints.mutual)
+        port = server.listen(endpoints.address, None if certificate is None else certificate.credentials())
+        read_again = partial(reload, directory, shared, server, options.log_level)
+        async with _operators_page(options, host, shared.access, certificate, read_again) as admin:
+            address, size = _with_port(endpoints.address, port), opened.service.schema.size
+            on_listening(Listening(address, not endpoints.insecure, size, opened.journal.last, admin, endpoints.mutual))
+            tell_supervisor("READY=1")
+            _log_start(endpoints, opened.journal.last, admin)
+            watching = asyncio.create_task(watch(again, certificate, shared.meters, read_again))
+            try:
+                await serve_until(stop, host, server, shared.access)
+            finally:
+                log("stopped", level=logging.WARNING, number=opened.journal.last)
+                watching.cancel()
+
+
+async def serve_until(stop: asyncio.Event, host: Host, server: Server, access: Access) -> None:
+    """Until told to stop, or until the host fails. Then what has arrived is answered, clients are told to come again,
+    and the state is kept."""
+    host.start()
     try:
-        server = Server(lambda flush: Host(opened, operations, access, flush=flush), doors.mutual)
-        port = server.listen(doors.address, None if certificate is None else certificate.credentials())
-        reload = partial(_reload, directory, server, log_level)
-        admin, admin_at = None, None
-        if doors.admin is not None:
-            admin = _admin(directory, server, reload)
-            context = None if certificate is None else certificate.web_context()
-            admin_at = _with_port(doors.admin, await admin.start(doors.admin, context))
-    except BaseException:
-        opened.journal.close()
-        raise
-    watching = asyncio.create_task(_watch(again, certificate, server.host.meters, reload))
-    on_listening(
-        Listening(
-            _with_port(doors.address, port),
-            not doors.insecure,
-            opened.service.schema.size,
-            opened.journal.last,
-            admin_at,
-            doors.mutual,
-        )
+        await server.start()
+        while not stop.is_set() and host.error is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), ENFORCE_EVERY)
+            access.refresh()
+            server.enforce()
+    finally:
+        tell_supervisor("STOPPING=1")
+        server.drain()
+        await asyncio.to_thread(host.stop)
+        await server.close()
+    if host.error is not None:
+        raise host.error
+
+
+@asynccontextmanager
+async def _operators_page(
+    options: ServeOptions,
+    host: Host,
+    access: Access,
+    certificate: ServerCertificate | None,
+    reload: Callable[[], None],
+) -> AsyncIterator[str | None]:
+    """Where operators reach the service; None if they do not."""
+    address, directory = options.endpoints.admin, options.directory
+    if address is None:
+        yield None
+        return
+    from polytempo.serve.operators.admin import Actions, Admin  # an extra
+
+    actions = Actions(
+        partial(revoke_client, directory), partial(release, directory), partial(make_code, directory), reload
     )
-    tell_supervisor("READY=1")
+    admin = Admin(host.status, lambda token: access.roster.operator_of(token), actions, host.is_healthy)
+    context = None if certificate is None else certificate.web_context()
+    port = await admin.start(address, context)
+    try:
+        yield _with_port(address, port)
+    finally:
+        await admin.stop()
+
+
+def _log_start(endpoints: Endpoints, number: int, admin: str | None) -> None:
     log(
         "started",
         level=logging.WARNING,
-        address=doors.address,
-        number=opened.journal.last,
-        mutual=doors.mutual,
-        admin=admin_at,
+        address=endpoints.address,
+        number=number,
+        mutual=endpoints.mutual,
+        admin=admin,
         version=metadata.version("polytempo"),
     )
-    try:
-        await server.serve(stop)
-    finally:
-        log("stopped", level=logging.WARNING, number=opened.journal.last)
-        watching.cancel()
-        if admin is not None:
-            await admin.stop()
 
 
 def _was_mutual(directory: Path) -> bool:
@@ -169,56 +154,6 @@ def _was_mutual(directory: Path) -> bool:
 
 def _with_port(address: str, port: int) -> str:
     return f"{address.rpartition(':')[0]}:{port}"
-
-
-def log_as_said(said: LogFile, directory: Path, level: str) -> None:
-    """Logs go to the file, beside the other files of the service unless its path says otherwise; or to stderr."""
-    if said.file is None:
-        log_to(level=level)
-    else:
-        log_to_file(directory / said.file, level, said.bytes, said.kept)
-
-
-def _reload(directory: Path, server: Server, log_level: str) -> None:
-    """Read everything again that may change while the service runs, but for certificates, which are looked at anyway.
-    What is wrong changes nothing."""
-    host = server.host
-    said = read_operations(directory / OPERATIONS)
-    if said.log != host.operations.log:
-        log_as_said(said.log, directory, log_level)
-    before, host.operations = host.operations.model_dump(mode="json"), said
-    host.access.refresh()
-    server.enforce()
-    now = said.model_dump(mode="json")
-    log("reloaded", level=logging.WARNING, **{name: now[name] for name in now if now[name] != before[name]})
-
-
-async def _watch(
-    again: asyncio.Event, certificate: ServerCertificate | None, meters: Meters, reload: Callable[[], None]
-) -> None:
-    """Take new certificates when they come, and all else when told."""
-    while True:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(again.wait(), LOOK_EVERY)
-        try:
-            if again.is_set():
-                again.clear()
-                reload()
-            if certificate is not None:
-                certificate.refresh()
-                meters.certificate_expires = certificate.expires
-        except Exception as error:  # the next one may be good
-            log("not reloaded", level=logging.ERROR, reason=str(error))
-
-
-def _admin(directory: Path, server: Server, reload: Callable[[], None]) -> "Admin":
-    from polytempo.serve.operators.admin import Actions, Admin  # an extra
-
-    host = server.host
-    actions = Actions(
-        partial(revoke_client, directory), partial(release, directory), partial(make_code, directory), reload
-    )
-    return Admin(host.said, lambda token: host.access.roster.operator_of(token), actions, host.well)
 
 
 def _warn_of_readable_secrets(directory: Path) -> None:

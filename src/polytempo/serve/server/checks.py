@@ -13,9 +13,9 @@ from polytempo.core.encodings import Arrays, EncodingError, added, parse_encodin
 from polytempo.core.errors import UserError
 from polytempo.core.state import unpack
 from polytempo.core.vectors import Schema
-from polytempo.serve.access.roster import LONGEST_REASON
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.wire import WireError, as_written, body_header, entries_of, floats, read_body
+from polytempo.serve.server.decisions import Refusal
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.state.events import Push
 from polytempo.serve.state.service import Flight
@@ -35,16 +35,11 @@ DEEPEST_ANSWER = 32
 
 
 class Refused(Exception):  # noqa: N818
-    """An update that is not taken. The text says why, to the client. It may quote what the client sent, and is read by
-    operators too: it stays short, and holds nothing that a terminal would obey."""
+    """An update that is not applied."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__("".join(sign if sign.isprintable() else "?" for sign in reason[:LONGEST_REASON]))
-
-
-class Withdrawn(Refused):
-    """An update for a task that is not open, or from a model that is not remembered. The client may not know that, and
-    is not to blame, the first time."""
+    def __init__(self, reason: str, void: bool = False) -> None:
+        self.refusal = Refusal(reason, void)
+        super().__init__(self.refusal.reason)
 
 
 def largest_message(schema: Schema) -> int:
@@ -53,16 +48,17 @@ def largest_message(schema: Schema) -> int:
 
 
 def check_push(push: pb.Push, body: bytearray, flight: Flight, schema: Schema, operations: Operations) -> Push:
-    """What the client hands in, or Refused: above all where it leads further than ``||w - w_start||`` may be, the norm
-    bound times ``max(||w_start||, 1)``."""
+    """The message, checked; raises Refused. Above all, ``||w - w_start||`` must not exceed the norm bound times
+    ``max(||w_start||, 1)``."""
     chosen = push.chosen if push.HasField("chosen") else None
     offered = flight.order.candidates
     if chosen is not None and (offered is None or chosen >= len(offered.models)):
         raise Refused(f"candidate {chosen} was not offered")
     base = flight.base(push.base, chosen)
     if base is None and flight.number < push.base <= flight.forgotten:
-        raise Withdrawn(
-            f"the update started from model {push.base}, after which too many others were sent to remember it"
+        raise Refused(
+            f"the update started from model {push.base}, after which too many others were sent to remember it",
+            void=True,
         )
     if base is None:
         raise Refused(

@@ -11,58 +11,43 @@ from typing import Any
 
 import torch
 
-from polytempo.core.orders import Send, Train
-from polytempo.core.status import Status
-from polytempo.serve.access.live import Access
-from polytempo.serve.access.roster import in_quarantine
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import Opened
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshots import Snapshots
 from polytempo.serve.logs import log
 from polytempo.serve.protocol import messages
-from polytempo.serve.server.answers import answer_as_now, say_place, send_all, welcome
-from polytempo.serve.server.checks import Refused, Withdrawn, check_push
+from polytempo.serve.server.answers import event_reply, order_messages
 from polytempo.serve.server.clock import Clock
-from polytempo.serve.server.meters import Meters
+from polytempo.serve.server.decisions import Decision, Refusal, Reply
+from polytempo.serve.server.handlers import Handlers
 from polytempo.serve.server.narration import apply_and_log, details
-from polytempo.serve.server.operations import Operations
-from polytempo.serve.server.refusals import Conduct
-from polytempo.serve.server.requests import Request, Session, next_group
-from polytempo.serve.server.status import WRITTEN_EVERY, StatusFile
-from polytempo.serve.state.events import Event, Kind, Push
+from polytempo.serve.server.presence import Presence
+from polytempo.serve.server.refusals import RefusalTracker
+from polytempo.serve.server.requests import RESTARTS, Request, next_group
+from polytempo.serve.server.shared import Shared
+from polytempo.serve.server.status import WRITTEN_EVERY, Observed, StatusFile
+from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Dispatched
 
 JOURNAL_RETRY = 1.0
 """Seconds until something due is tried again when the journal could not be written."""
-RESTARTS = "the server restarts"
 
 
 class Host:
     """Runs a service on its journal. ``submit`` may be called from any thread; everything else happens on the host's
     own."""
 
-    def __init__(
-        self,
-        opened: Opened,
-        operations: Operations,
-        access: Access,
-        seconds: Callable[[], float] = time.monotonic,
-        flush: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, opened: Opened, shared: Shared, seconds: Callable[[], float] = time.monotonic) -> None:
         self.journal, self.service, self._begin = opened.journal, opened.service, opened.begin
-        self.operations = operations
-        """Replaced as a whole when they change."""
-        self.access = access
-        self.meters = Meters()
-        self._conduct = Conduct()
-        self._flush = flush
-        """Called when the messages of a group have been handed over."""
+        self.shared = shared
+        self.presence = Presence()
+        self.refusals = RefusalTracker()
+        self.handlers = Handlers(shared, self.presence, self.refusals)
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._stopping = False
         self.clock = Clock(self.service.now, seconds)
-        self.sessions: dict[int, Session] = {}
-        self._absent = self._everybody_absent()
+        self._expect_members()
         self.snapshots = Snapshots(self.journal)
         self._status = StatusFile(self.journal.directory)
         self.error: BaseException | None = None
@@ -71,13 +56,13 @@ class Host:
     def start(self) -> None:
         self._thread.start()
 
-    def well(self) -> bool:
+    def is_healthy(self) -> bool:
         """Does it live, and can it write its journal?"""
-        return self._thread.is_alive() and not self.meters.journal_failing
+        return self._thread.is_alive() and not self.shared.meters.journal_failing
 
-    def said(self) -> dict[str, Any]:
-        """How it is doing, as of a moment ago."""
-        return self._status.said | {"draining": self._stopping}
+    def status(self) -> dict[str, Any]:
+        """As of a moment ago."""
+        return self._status.last | {"draining": self._stopping}
 
     def submit(self, request: Request) -> None:
         self._requests.put(request)
@@ -103,38 +88,41 @@ class Host:
             while arrived > 0 and (group := next_group(self._requests, 0.0)):
                 self.handle(group)
                 arrived -= len(group)
-            for session in self.sessions.values():
+            for session in self.presence.sessions.values():
                 session.send(messages.refusal(RESTARTS, again=True))
-                session.end()
-            self._flush()
+            self._end_sessions()
             self.snapshots.finish(self.service)
         except BaseException as error:
             self.error = error
             log("stopped", level=logging.CRITICAL, reason=str(error))
         finally:
-            for session in self.sessions.values():
-                session.end()
-            self._flush()
-            self._say(stopping=True)
-            self.access.settle(5.0)
+            self._end_sessions()
+            self.write_status(stopping=True)
+            self.shared.access.settle(5.0)
             self.snapshots.close()
             self.journal.close()
 
-    def _say(self, stopping: bool = False) -> None:
-        refusals = self._conduct.refusals
-        self._status.write(
-            self.service, self.clock(), self.sessions, self.journal, self.meters, self.access, refusals, stopping
+    def _end_sessions(self) -> None:
+        for session in self.presence.sessions.values():
+            session.end()
+        self.shared.outbox.flush()
+
+    def write_status(self, stopping: bool = False) -> None:
+        """At most once a second, unless the server stops."""
+        observed = Observed(
+            self.service, self.clock(), self.presence.sessions, self.journal, self.shared, self.refusals.refusals
         )
+        self._status.write(observed, stopping)
 
     def _try_journal(self) -> None:
-        """Whether it can be written again: if nobody comes, nothing else would tell."""
+        """Find out whether it can be written again: if nobody comes, nothing else would tell."""
         with suppress(JournalError):
             self.journal.check_writable()
-            self.meters.journal_failing = False
+            self.shared.meters.journal_failing = False
 
     def _seconds_to_next(self) -> float:
-        due = [*self._absent.values(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
-        soonest = JOURNAL_RETRY if self.meters.journal_failing else 0.0
+        due = [*self.presence.deadlines(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
+        soonest = JOURNAL_RETRY if self.shared.meters.journal_failing else 0.0
         return min([WRITTEN_EVERY, *(max(at - self.clock(), soonest) for at in due)])
 
     def handle(self, requests: list[Request]) -> None:
@@ -144,16 +132,16 @@ class Host:
             left = self._handle_group(left)
         for request in requests:
             request.release()
-        if self.meters.journal_failing and not requests:
+        if self.shared.meters.journal_failing and not requests:
             self._try_journal()
         self._fire_timers()
-        self._send_away()
-        self._flush()
-        self._say()
+        self._expire_absent()
+        self.shared.outbox.flush()
+        self.write_status()
         self.snapshots.keep_up(self.service)
 
     def _handle_group(self, requests: list[Request]) -> list[Request]:
-        """Check, journal, apply, answer. What a client asks for twice in one group is left for the next."""
+        """Decide, journal, apply, answer. What a client asks for twice in one group is left for the next."""
         events: list[tuple[Request, Event]] = []
         later: list[Request] = []
         clients: set[int] = set()
@@ -161,33 +149,36 @@ class Host:
             if request.session.client in clients:
                 later.append(request)
                 continue
-            try:
-                event = self._event_of(request)
-            except Refused as refusal:
-                void = isinstance(refusal, Withdrawn)
-                self._refuse(request, str(refusal), void)
-                if not (void and self._conduct.forgives(request.session.client, request.head.push.task)):
-                    self._judge(request, str(refusal))
-                continue
-            except Exception as error:  # in what it would be served now
-                self._has_no_answer(request, error)
-                continue
-            if event is not None:
+            decision = self._decide(request)
+            self._end_displaced()
+            if isinstance(decision, Event):
                 clients.add(request.session.client)
-                events.append((request, event))
+                events.append((request, decision))
+            elif isinstance(decision, Refusal):
+                self._refuse(request, decision)
+            else:
+                self._send(decision)
         if events and self._write([event for _, event in events], [request for request, _ in events]):
             self._apply(events)
         return later
+
+    def _decide(self, request: Request) -> Decision:
+        try:
+            return self.handlers.decide(request, self.service, self.clock())
+        except Exception as error:  # in what it would be served now
+            return self._no_answer(request, error)
+
+    # Events.
 
     def _write(self, events: list[Event], requests: list[Request]) -> bool:
         """Make the events safe. If that fails nothing has happened, and whoever asked is told to try again."""
         try:
             self.journal.append(events)
-            self.meters.journal_failing = False
+            self.shared.meters.journal_failing = False
         except JournalError as error:
-            self.meters.journal_failing = True
+            self.shared.meters.journal_failing = True
             log("journal failed", level=logging.ERROR, reason=str(error))
-            self.meters.refusals["journal"] += len(requests)
+            self.shared.meters.refusals["journal"] += len(requests)
             for request in requests:
                 reason = "the server cannot write its journal at the moment"
                 request.session.send(messages.refusal(reason, again=True), request.head.request)
@@ -195,175 +186,114 @@ class Host:
         return True
 
     def _apply(self, events: list[tuple[Request, Event]]) -> None:
-        for place, (request, event) in enumerate(events):
+        for i, (request, event) in enumerate(events):
             try:
                 orders = apply_and_log(self.service, event)
             except Exception as error:
-                self._take_back(self.journal.last - len(events) + place + 1, request, error)
+                self._roll_back(self.journal.last - len(events) + i + 1, error)
+                self._refuse(request, Refusal(f"the strategy could not take it: {error!r}"))
+                self._disconnect_all()
                 return
-            try:
-                self._answer(request, event, orders)
-            except Exception as error:  # the event is safe, but the strategy has no model to give
-                self._has_no_answer(request, error)
+            self._tell(request, event, orders)
 
-    def _has_no_answer(self, request: Request, error: Exception) -> None:
-        log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
-        self._refuse(request, f"the strategy has no answer: {error!r}")
+    def _tell(self, request: Request, event: Event, orders: list[Dispatched]) -> None:
+        """Send the event's orders, and the answer to whoever asked."""
+        client = event.client
+        try:
+            log(event.kind, client=client, at=event.at, **details(self.service, event))
+            if event.kind == "left":
+                self.presence.stop_expecting(client)
+            if event.kind == "updated":
+                self.refusals.end_row(client)
+            encodings = self.shared.operations.encodings
+            self._send(event_reply(self.service, self.presence.sessions, request, event, orders, encodings))
+        except Exception as error:  # the event is safe, but the strategy has no model to give
+            self._refuse(request, self._no_answer(request, error))
 
-    def _take_back(self, number: int, request: Request | None, error: Exception) -> None:
-        """The strategy failed half-way through an event: leave the event out, go back to the journal's state, and let
-        everybody connect anew."""
-        log("strategy failed", level=logging.ERROR, number=number, error=error)
+    def _roll_back(self, number: int, error: Exception) -> None:
+        """The strategy failed half-way through an event: leave the event out, and go back to the journal's state."""
+        log("rolled back", level=logging.ERROR, number=number, error=error)
         self.journal.void(number, repr(error))
         self.service = recover(self.journal, self._begin)
-        if request is not None:
-            reason = f"the strategy could not take it: {error!r}"
-            self._refuse(request, reason)
-            self._judge(request, reason)
-        for session in self.sessions.values():
-            session.end()
-        self.sessions.clear()
-        self._absent = self._everybody_absent()
 
-    # Requests.
+    def _disconnect_all(self) -> None:
+        """Let everybody connect anew."""
+        self.presence.disconnect_all()
+        self._expect_members()
 
-    def _event_of(self, request: Request) -> Event | None:
-        """What the request makes happen; None if nothing does (it is then answered here)."""
-        session, client = request.session, request.session.client
-        if request.kind in ("gone", "expelled"):
-            if self.sessions.get(client) is session:
-                del self.sessions[client]
-                if self.service.is_member(client):
-                    patience = self.operations.patience if request.kind == "gone" else 0.0
-                    self._absent[client] = self.clock() + patience
-            return None
-        if client in self.access.roster.quarantined:
-            raise Refused(in_quarantine(self.access.roster.quarantined[client]))
-        if request.kind == "wire":
-            raise Refused(request.problem)
-        if request.kind == "hello":
-            before = self.sessions.get(client)
-            if before is not None and before is not session:
-                contested = self._conduct.replaced(client, self.clock())
-                self.meters.refusals["contested" if contested else "replaced"] += 1
-                log("contested" if contested else "replaced", level=logging.WARNING, client=client)
-                before.send(messages.refusal("another session of this client has begun", replaced=True))
-                before.end()
-            self.sessions[client] = session
-            self._absent.pop(client, None)
-            if not self.service.is_member(client):
-                return self._event("joined", client)
-            welcome(self.service, self.sessions, request, self.operations.encodings)
-            return None
-        if self.sessions.get(client) is not session or not self.service.is_member(client):
-            raise Refused("say hello first")
-        if request.kind == "ready":
-            return self._ready(request)
-        if request.kind == "push":
-            return self._push(request)
-        if request.kind == "branch":
-            say_place(self.service, request)
-            return None
-        return self._event("pulled" if request.kind == "pull" else "left", client)
-
-    def _ready(self, request: Request) -> Event | None:
-        client = request.session.client
-        if client in self.service.flights:
-            self._send_all(self.service.task_again(client), request)
-        elif self.service.members[client].status == Status.READY:
-            request.session.send(messages.accepted(), request.head.request)
-        else:
-            return self._event("ready", client)
-        return None
-
-    def _push(self, request: Request) -> Event | None:
-        client, push = request.session.client, request.head.push
-        flight = self.service.flights.get(client)
-        if flight is None or flight.number != push.task:
-            if push.task == 0 or push.task != self.service.members[client].answered:
-                raise (Withdrawn if self._conduct.left_with(client, push.task) else Refused)(
-                    f"task {push.task} is not yours, or it was withdrawn when you left"
-                )
-            log("repeated", client=client, task=push.task)
-            answer_as_now(self.service, self.sessions, request)
-            return None
-        checked = check_push(push, request.body, flight, self.service.schema, self.operations)
-        return self._event("updated", client, checked)
-
-    def _event(self, kind: Kind, client: int = -1, push: Push | None = None, key: str = "") -> Event:
-        return Event(kind, self.clock(), client, push, key)
+    def _expect_members(self) -> None:
+        members = [client for client in self.service.members if self.service.is_member(client)]
+        self.presence.expect(members, self.clock() + self.shared.operations.patience)
 
     # Answers.
 
-    def _answer(self, request: Request, event: Event, orders: list[Dispatched]) -> None:
-        client = request.session.client
-        log(event.kind, client=client, at=event.at, **details(self.service, event))
-        if event.kind == "joined":
-            welcome(self.service, self.sessions, request, self.operations.encodings)
-            self._send_all(orders)
-            return
-        if event.kind == "left":
-            self._absent.pop(client, None)
-        if event.kind == "updated":
-            self._conduct.taken(client)
-        wanted = Send if event.kind == "pulled" else Train
-        answered = self._send_all(orders, request, wanted)
-        if not answered and event.kind == "pulled":
-            answer_as_now(self.service, self.sessions, request)
-        elif not answered:
-            request.session.send(messages.accepted(), request.head.request)
+    def _send(self, reply: Reply) -> None:
+        for session, message, answers in reply:
+            session.send(message, answers)
 
-    def _send_all(
-        self, orders: list[Dispatched], request: Request | None = None, wanted: type[Train] | type[Send] = Train
-    ) -> bool:
-        return send_all(self.service, self.sessions, orders, request, wanted)
+    def _no_answer(self, request: Request, error: Exception) -> Refusal:
+        log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
+        return Refusal(f"the strategy has no answer: {error!r}", blames=False)
 
-    def _refuse(self, request: Request, reason: str, void: bool = False) -> None:
-        self.meters.refusals[request.kind] += 1
-        log("refused", level=logging.WARNING, client=request.session.client, kind=request.kind, reason=reason)
-        request.session.send(messages.refusal(reason, void=void), request.head.request)
-        if request.kind == "wire":
+    def _end_displaced(self) -> None:
+        """A client has begun another session: tell the program that has the one before."""
+        for session in self.presence.pop_displaced():
+            client = session.client
+            what = "contested" if self.refusals.count_takeover(client, self.clock()) else "replaced"
+            self.shared.meters.refusals[what] += 1
+            log(what, level=logging.WARNING, client=client)
+            session.send(messages.refusal("another session of this client has begun", replaced=True))
+            session.end()
+
+    def _refuse(self, request: Request, refusal: Refusal) -> None:
+        client, kind = request.session.client, request.kind
+        self.shared.meters.refusals[kind] += 1
+        log("refused", level=logging.WARNING, client=client, kind=kind, reason=refusal.reason)
+        request.session.send(messages.refusal(refusal.reason, void=refusal.void), request.head.request)
+        if kind == "wire":
             request.session.end()
+        forgiven = refusal.void and self.refusals.forgive(client, request.head.push.task)
+        if refusal.blames and not forgiven:
+            self._blame(request, refusal.reason)
 
-    def _judge(self, request: Request, reason: str) -> None:
-        """A client of which too much had to be refused is not heard any more; the server ends its sessions."""
+    def _blame(self, request: Request, reason: str) -> None:
+        """Quarantine a client of which too much had to be refused; the server ends its sessions."""
         client = request.session.client
-        if request.kind != "wire" and self.sessions.get(client) is not request.session:
+        if request.kind != "wire" and not self.presence.is_current(request.session):
             return  # it was on its way when we ended the session, which may be somebody else's fault
-        if client in self.access.roster.quarantined:
+        if client in self.shared.access.roster.quarantined:
             return
-        too_much = self._conduct.refused(client, self.clock(), self.operations.quarantine)
+        too_much = self.refusals.count_refusal(client, self.clock(), self.shared.operations.quarantine)
         if too_much is not None:
             log("quarantined", level=logging.ERROR, client=client, reason=reason)
-            self.access.quarantine(client, f"{too_much}, the last: {reason}")
+            self.shared.access.quarantine(client, f"{too_much}, the last: {reason}")
 
     # What is due.
 
     def _fire_timers(self) -> None:
         while (at := self.service.next_timer()) is not None and at <= (now := self.clock()):
-            key = self.service.timers[0][2]
-            if not self._write([Event("fired", now, key=key)], []):
+            event = Event("fired", now, key=self.service.timers[0][2])
+            if not self._write([event], []):
                 return
-            orders = apply_and_log(self.service, Event("fired", now, key=key))
-            log("fired", level=logging.INFO if orders else logging.DEBUG, key=key, at=now, orders=len(orders))
-            self._send_all(orders)
+            orders = apply_and_log(self.service, event)
+            level = logging.INFO if orders else logging.DEBUG
+            log("fired", level=level, key=event.key, at=now, orders=len(orders))
+            self._send(order_messages(self.service, self.presence.sessions, orders))
 
-    def _send_away(self) -> None:
-        """Clients that have been gone for longer than the patience have left."""
+    def _expire_absent(self) -> None:
+        """Clients that have been away for longer than the patience have left."""
         now = self.clock()
-        for client in [client for client, at in self._absent.items() if at <= now]:
+        for client in self.presence.expired(now):
             event = Event("left", now, client)
             if not self._write([event], []):
                 return
-            del self._absent[client]
-            self._conduct.left(client, self.service.open_task(client))
-            log("left", client=client, at=now)
+            self.presence.stop_expecting(client)
+            self.refusals.remember_expired(client, self.service.open_task(client))
+            log("expired", client=client, at=now)
             try:
-                self._send_all(apply_and_log(self.service, event))
+                orders = apply_and_log(self.service, event)
+                self._send(order_messages(self.service, self.presence.sessions, orders))
             except Exception as error:
-                self._take_back(self.journal.last, None, error)
+                self._roll_back(self.journal.last, error)
+                self._disconnect_all()
                 return
-
-    def _everybody_absent(self) -> dict[int, float]:
-        deadline = self.clock() + self.operations.patience
-        return {client: deadline for client in self.service.members if self.service.is_member(client)}

@@ -33,12 +33,13 @@ class Meters:
         self._classes = [0] * (len(BOUNDS) + 1)
         self._recent: deque[float] = deque(maxlen=RECENT)
 
-    def answered(self, seconds: float) -> None:
+    def count_answer(self, seconds: float) -> None:
+        """Count a request that took so long."""
         self.seconds += seconds
         self._classes[bisect_left(BOUNDS, seconds)] += 1
         self._recent.append(seconds)
 
-    def said(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         recent = sorted(self._recent.copy())
         return {
             "refusals": dict(self.refusals),

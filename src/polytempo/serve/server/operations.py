@@ -32,8 +32,8 @@ class Limits(Table):
 
 
 class QuarantineRule(Table):
-    """A client of which so many messages were refused within so many seconds, or in a row without an update that was
-    taken, is not heard any more."""
+    """A client is ignored after so many refusals within so many seconds, or in a row without an update that was
+    applied."""
 
     refusals: int = Field(default=20, ge=1)
     seconds: float = Field(default=600.0, gt=0)

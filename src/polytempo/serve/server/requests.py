@@ -12,10 +12,13 @@ GROUP = 256
 """Requests that are journalled with one sync, at most, ..."""
 GROUP_BYTES = 16 << 20
 """... and their bytes: the network goes on with others meanwhile."""
-
+RESTARTS = "the server restarts"
+"""Why a client has to come again."""
 
 RequestKind = Literal["hello", "ready", "push", "pull", "leave", "branch"]
 """What a client may want."""
+AnyKind = RequestKind | Literal["wire", "gone", "expelled"]
+"""... and what the network tells of it."""
 
 
 class Session(Protocol):
@@ -39,7 +42,7 @@ class Request:
     by itself or because it may not talk to the server any more (``expelled``)."""
 
     session: Session
-    kind: RequestKind | Literal["wire", "gone", "expelled"]
+    kind: AnyKind
     head: Head
     body: bytearray
     problem: str = ""

@@ -5,43 +5,35 @@ import asyncio
 import logging
 import resource
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, cast, get_args
 
 import grpc
 import grpc.aio
 
+from polytempo.core.vectors import Schema
 from polytempo.serve.access.roster import Roster, client_name, hash_of, in_quarantine
 from polytempo.serve.access.tls import Context, certificate_end, common_names
 from polytempo.serve.addresses import cannot_listen, check_loopback
 from polytempo.serve.logs import log
-from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.protocol import messages
-from polytempo.serve.protocol.messages import Message
 from polytempo.serve.protocol.wire import CHANNEL_OPTIONS, SERVICE, WireError, frames
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
 from polytempo.serve.server.checks import largest_message
 from polytempo.serve.server.enrolment import Enrolments
-from polytempo.serve.server.host import RESTARTS, Host
-from polytempo.serve.server.incoming import BusyError, Incoming, Memory, Pace
+from polytempo.serve.server.incoming import BusyError, Incoming, Memory, RateLimit
 from polytempo.serve.server.operations import Limits
-from polytempo.serve.server.requests import Request, RequestKind
-
-WAITING_MESSAGES = 256
-"""That a client may leave unread; one that reads no more is disconnected, and sent what it missed when it returns."""
-WAITING_REQUESTS = 2
-"""Requests of one session that may wait for their answer; the next is read when one of them has it."""
+from polytempo.serve.server.outbox import GrpcSession
+from polytempo.serve.server.requests import RESTARTS, Request, RequestKind
+from polytempo.serve.server.shared import Shared
 
 SESSIONS = 3
 """With one token at a time: the one that counts, and some that have not noticed yet that they are over."""
 LINGER = 5.0
 """Seconds that the last messages of a session that ends may take."""
-LOOK_EVERY = 0.2
-"""Seconds between looks at who may still talk to the server."""
 SPARED_FILES = 256
-"""That connections leave to the journal, the log, the roster and the operators' door."""
+"""That connections leave to the journal, the log, the roster and the operators' listener."""
 SERVER_OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.so_reuseport", 0),
@@ -55,70 +47,32 @@ SERVER_OPTIONS = (
 )
 
 
-class GrpcSession:
-    """One client's connection. The host hands messages over from its thread; they go out in order."""
-
-    def __init__(
-        self, client: int, token_hash: str, touched: deque["GrpcSession"], certificate_expires: float | None = None
-    ) -> None:
-        self.client = client
-        self.certificate_expires = certificate_expires
-        self.token_hash = token_hash
-        self.download = ""
-        self.outbox: deque[tuple[Message, int] | None] = deque()
-        self.news = asyncio.Event()
-        self.ended = asyncio.Event()
-        self.ending = False
-        self.expelled: str | None = None
-        """Why it may not go on."""
-        self.room = asyncio.Semaphore(WAITING_REQUESTS)
-        self.waiting: dict[int, float] = {}
-        """Requests without an answer, and when they came."""
-        self.greeted = False
-        self._touched = touched
-
-    def send(self, message: Message, answers: int = 0) -> None:
-        if len(self.outbox) >= WAITING_MESSAGES:
-            self.outbox.clear()
-            self.end()
-            return
-        self.outbox.append((message, answers))
-        self._touched.append(self)
-
-    def end(self) -> None:
-        self.ending = True
-        self.outbox.append(None)
-        self._touched.append(self)
-
-
 class Server:
-    """Sessions for a host. ``make_host`` is given what the host is to call when it has handed messages over; with
-    ``mutual`` a client has to show its own certificate beside its token."""
+    """Sessions of clients, whose requests are submitted to a host. With ``mutual`` a client has to show its own
+    certificate beside its token."""
 
-    def __init__(self, make_host: Callable[[Callable[[], None]], Host], mutual: bool = False) -> None:
-        self._mutual = mutual
-        self._touched: deque[GrpcSession] = deque()
+    def __init__(self, submit: Callable[[Request], None], schema: Schema, shared: Shared, mutual: bool = False) -> None:
+        self._submit, self._shared, self._mutual = submit, shared, mutual
+        self._access, self._meters = shared.access, shared.meters
         self._open: set[GrpcSession] = set()
         self._sessions: Counter[int] = Counter()
         self._calls: Counter[str] = Counter()
         """With each token: its sessions, and those that are over but whose client does not read their end."""
-        self._paces: defaultdict[int, Pace] = defaultdict(Pace)
+        self._rates: defaultdict[int, RateLimit] = defaultdict(RateLimit)
         self._memory = Memory()
         self._loop = asyncio.get_running_loop()
         self._draining = False
-        self.host = make_host(self._flush)
-        self._access, self._meters = self.host.access, self.host.meters
         self._meters.mutual = mutual
         self._meters.incoming_bytes = lambda: self._memory.taken
         self._enforced: tuple[Roster, float] | None = None
-        self._largest = largest_message(self.host.service.schema)
+        self._largest = largest_message(schema)
         most_connections = ("grpc.max_allowed_incoming_connections", _most_connections())
         self._server = grpc.aio.server(options=(*SERVER_OPTIONS, most_connections))
         handlers: dict[str, Any] = {
             "Session": grpc.stream_stream_rpc_method_handler(self._session, Frame.FromString, Frame.SerializeToString),
             # As a stream, because gRPC would wait for a single message for ever.
             "Enrol": grpc.stream_unary_rpc_method_handler(
-                Enrolments(self.host, mutual, self.enforce).enrol, Enrolment.FromString, Enrolled.SerializeToString
+                Enrolments(shared, mutual, self.enforce).enrol, Enrolment.FromString, Enrolled.SerializeToString
             ),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -134,25 +88,17 @@ class Server:
         except RuntimeError:
             raise cannot_listen(address, "--listen") from None
 
-    async def serve(self, stop: asyncio.Event) -> None:
-        """Until told to stop, or until the host fails. Then what has arrived is answered, clients are told to come
-        again, and the state is kept."""
-        self.host.start()
-        try:
-            await self._server.start()
-            while not stop.is_set() and self.host.error is None:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), LOOK_EVERY)
-                self._access.refresh()
-                self.enforce()
-        finally:
-            self._draining = True
-            tell_supervisor("STOPPING=1")
-            log("draining", level=logging.WARNING, sessions=len(self._open))
-            await asyncio.to_thread(self.host.stop)
-            await self._server.stop(grace=1.0)
-        if self.host.error is not None:
-            raise self.host.error
+    async def start(self) -> None:
+        await self._server.start()
+
+    def drain(self) -> None:
+        """Let nobody new in."""
+        self._draining = True
+        log("draining", level=logging.WARNING, sessions=len(self._open))
+
+    async def close(self) -> None:
+        """End when what was sent is out."""
+        await self._server.stop(grace=1.0)
 
     def enforce(self) -> None:
         """End the sessions of those who may not talk to the server any more."""
@@ -169,7 +115,7 @@ class Server:
 
     @property
     def _limits(self) -> Limits:
-        return self.host.operations.limits
+        return self._shared.operations.limits
 
     # Sessions.
 
@@ -179,7 +125,7 @@ class Server:
         self._calls[token_hash] += 1
         try:
             expires = certificate_end(context) if self._mutual else None
-            session = GrpcSession(client, token_hash, self._touched, expires)
+            session = GrpcSession(client, token_hash, self._shared.outbox, expires)
             unread = await self._converse(session, context)
             # By now the session holds nothing. The call ends when its client reads on, or is gone.
             if session.expelled is not None:
@@ -219,15 +165,15 @@ class Server:
             self._sessions[client] -= 1
             if not self._sessions[client]:
                 del self._sessions[client]
-            self.host.submit(Request(session, "expelled" if session.expelled else "gone", Head(), bytearray()))
+            self._submit(Request(session, "expelled" if session.expelled else "gone", Head(), bytearray()))
             log("disconnected", client=client)
 
     async def _who(self, context: Context) -> tuple[int, str]:
         """The client that the token names, and the token's hash."""
-        said = dict(context.invocation_metadata() or ()).get("authorization", "")
-        kind, _, token = str(said).partition(" ")
+        header = dict(context.invocation_metadata() or ()).get("authorization", "")
+        kind, _, token = str(header).partition(" ")
         self._access.refresh()  # a token that was made a moment ago counts
-        if self._access.blind:
+        if self._access.is_blind:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the server cannot read who may talk to it")
         roster = self._access.roster
         client = roster.client_of(token) if kind == "Bearer" else None
@@ -271,7 +217,7 @@ class Server:
         while True:
             charge = None
             try:
-                whole = await incoming.message()
+                whole = await incoming.next_message()
                 if whole is None:
                     return
                 head, body, charge = whole
@@ -282,21 +228,21 @@ class Server:
                 if isinstance(error, BusyError):
                     self._has_no_memory(session)
                 else:  # the host refuses it, and ends the session
-                    self.host.submit(Request(session, "wire", Head(), bytearray(), str(error)))
+                    self._submit(Request(session, "wire", Head(), bytearray(), str(error)))
                 await asyncio.Event().wait()  # the writer ends the session when that is out
                 return
             self._meters.bytes_in += len(body)
             session.greeted = True
             session.waiting[head.request] = self._loop.time()
             try:
-                pause = self._paces[session.client].pause(self._loop.time(), self._limits.requests_per_second)
+                pause = self._rates[session.client].take_turn(self._loop.time(), self._limits.requests_per_second)
                 if pause:
                     await asyncio.sleep(pause)
                 await session.room.acquire()
             except asyncio.CancelledError:
                 charge.release()
                 raise
-            self.host.submit(Request(session, kind, head, body, release=charge.release))
+            self._submit(Request(session, kind, head, body, release=charge.release))
 
     def _has_no_memory(self, session: GrpcSession) -> None:
         self._meters.refusals["memory"] += 1
@@ -311,14 +257,14 @@ class Server:
         )
         session.send(messages.refusal("the server has no memory left for this at the moment", again=True))
         session.end()
-        self._wake()
+        self._shared.outbox.deliver()
 
     async def _write(self, session: GrpcSession, context: Context) -> None:
         while True:
             await session.news.wait()
             session.news.clear()
-            while session.outbox:
-                item = session.outbox.popleft()
+            while session.messages:
+                item = session.messages.popleft()
                 if item is None:
                     return
                 (head, body), answers = item
@@ -328,19 +274,8 @@ class Server:
                         await context.write(frame)
                 self._meters.bytes_out += head.size
                 if answers:
-                    self._meters.answered(self._loop.time() - session.waiting.pop(answers))
+                    self._meters.count_answer(self._loop.time() - session.waiting.pop(answers))
                     session.room.release()
-
-    def _flush(self) -> None:
-        if self._touched:
-            self._loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        while self._touched:
-            session = self._touched.popleft()
-            session.news.set()
-            if session.ending:
-                session.ended.set()
 
 
 def _checked_kind(session: GrpcSession, head: Head) -> RequestKind:

@@ -6,19 +6,20 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
+from polytempo.core.files import write_bytes
 from polytempo.core.status import Status
-from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.paths import STATUS
-from polytempo.serve.server.meters import Meters
 from polytempo.serve.server.requests import Session
+from polytempo.serve.server.shared import Shared
 from polytempo.serve.state.service import Member, Service
 from polytempo.strategies.base.strategy import Strategy
 
@@ -31,6 +32,19 @@ SHOWN = 200
 NOBODY = Member()
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a status is made of."""
+
+    service: Service
+    now: float
+    sessions: Mapping[int, Session]
+    journal: Journal
+    shared: Shared
+    refusals: Mapping[int, int]
+    """Of each client."""
+
+
 class StatusFile:
     """Writes the status, at most once a second."""
 
@@ -38,54 +52,23 @@ class StatusFile:
         self._path = directory / STATUS
         self._counts: deque[tuple[float, int]] = deque()
         self._next = 0.0
-        self.said: dict[str, Any] = {}
+        self.last: dict[str, Any] = {}
         """What was written last."""
 
-    def write(
-        self,
-        service: Service,
-        now: float,
-        sessions: Mapping[int, Session],
-        journal: Journal,
-        meters: Meters,
-        access: Access,
-        refusals: Mapping[int, int],
-        stopping: bool = False,
-    ) -> None:
+    def write(self, observed: Observed, stopping: bool = False) -> None:
         seconds = time.monotonic()
         if seconds < self._next and not stopping:
             return
         self._next = seconds + WRITTEN_EVERY
         try:
-            said = {
-                "written": time.time(),
-                "stopped": stopping,
-                "process": os.getpid(),
-                "strategy": journal.about["settings"]["strategy"],
-                "uptime": now,
-                "updates": service.updates,
-                "held_back": service.strategy.held_back,
-                "updates_per_second": self._rate(seconds, service.updates),
-                "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
-                "clients": _clients(service, now, sessions, access.roster, refusals),
-                "access_problem": access.problem,
-                **_clusters(service.strategy),
-                "timers": len(service.timers),
-                **meters.said(),
-                "journal": {
-                    "events": journal.last,
-                    "bytes": journal.unsaved_bytes,
-                    "snapshot_bytes": journal.snapshot_bytes,
-                },
-            }
-            self.said = said
-            temporary = self._path.with_suffix(".tmp")
-            temporary.write_text(json.dumps(said))
-            temporary.replace(self._path)
+            rate = self._count_rate(seconds, observed.service.updates)
+            self.last = {"stopped": stopping, "updates_per_second": rate, **_status(observed)}
+            # Not durable: the next one comes in a second, and a sync may take as long.
+            write_bytes(self._path, json.dumps(self.last).encode(), 0o600, durable=False)
         except Exception as error:  # a full disk stops the journal, with an error; the status alone stops nothing
             log("status failed", level=logging.WARNING, reason=repr(error))
 
-    def _rate(self, now: float, updates: int) -> float:
+    def _count_rate(self, now: float, updates: int) -> float:
         self._counts.append((now, updates))
         while len(self._counts) > 2 and self._counts[1][0] <= now - RATE_OVER:
             self._counts.popleft()
@@ -96,11 +79,34 @@ class StatusFile:
 def read_status(directory: Path) -> dict[str, Any]:
     """The last status, with ``running``: is the server alive?"""
     try:
-        said: dict[str, Any] = json.loads((directory / STATUS).read_text())
+        status: dict[str, Any] = json.loads((directory / STATUS).read_text())
     except (OSError, ValueError):
         raise UserError(f"{directory} holds no status. Expected the journal of a service (polytempo serve).") from None
-    fresh = time.time() - said["written"] < 10 * WRITTEN_EVERY
-    return said | {"running": fresh and not said["stopped"] and _alive(said["process"])}
+    fresh = time.time() - status["written"] < 10 * WRITTEN_EVERY
+    return status | {"running": fresh and not status["stopped"] and _is_alive(status["process"])}
+
+
+def _status(observed: Observed) -> dict[str, Any]:
+    service, journal, access = observed.service, observed.journal, observed.shared.access
+    return {
+        "written": time.time(),
+        "process": os.getpid(),
+        "strategy": journal.about["settings"]["strategy"],
+        "uptime": observed.now,
+        "updates": service.updates,
+        "held_back": service.strategy.held_back,
+        "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
+        "clients": _clients(service, observed.now, observed.sessions, access.roster, observed.refusals),
+        "access_problem": access.problem,
+        **_clusters(service.strategy),
+        "timers": len(service.timers),
+        **observed.shared.meters.figures(),
+        "journal": {
+            "events": journal.last,
+            "bytes": journal.unsaved_bytes,
+            "snapshot_bytes": journal.snapshot_bytes,
+        },
+    }
 
 
 def _clients(
@@ -162,7 +168,7 @@ def mixture_row(strategy: Strategy, client: int) -> dict[str, list[float]]:
     return {} if shares is None else {"mixture": [round(share, 3) for share in shares.tolist()]}
 
 
-def _alive(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

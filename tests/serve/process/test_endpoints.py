@@ -1,4 +1,4 @@
-"""The doors of a service as the command line opens them: TLS, certificates of clients, the operators' door."""
+"""Where a service listens, as the command line says: TLS, certificates of clients, the operators' page."""
 
 import fcntl
 import socket
@@ -24,7 +24,7 @@ from polytempo.serve.access.live import Access
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
-from polytempo.serve.process.running import Doors
+from polytempo.serve.process.options import Endpoints
 from polytempo.serve.server import sessions as server_module
 from polytempo.serve.server.refusals import CONTESTED
 from support.serving import free_port, nudge, running, until
@@ -60,19 +60,19 @@ def written(directory: Path) -> int:
     return x509.load_pem_x509_certificate((directory / "server.pem").read_bytes()).serial_number
 
 
-def test_the_options_of_the_command_line_are_what_opens_the_doors(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Doors] = []
-    monkeypatch.setattr(commands, "run_service", lambda directory, settings, doors, **more: opened.append(doors))
+def test_the_options_of_the_command_line_are_where_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Endpoints] = []
+    monkeypatch.setattr(commands, "run_service", lambda options, _: opened.append(options.endpoints))
     for words in (["--listen", "0.0.0.0:1", "--mtls", "--admin", "127.0.0.1:2"], ["--insecure"]):
         CliRunner().invoke(app, ["serve", "fedasync", *words], catch_exceptions=False)
     assert opened == [
-        Doors("0.0.0.0:1", insecure=False, mutual=True, admin="127.0.0.1:2"),
-        Doors("127.0.0.1:7733", insecure=True, mutual=False, admin=None),
+        Endpoints("0.0.0.0:1", insecure=False, mutual=True, admin="127.0.0.1:2"),
+        Endpoints("127.0.0.1:7733", insecure=True, mutual=False, admin=None),
     ]
 
 
 def test_with_mtls_only_the_same_clients_certificate_beside_its_token_opens(certified: Path) -> None:
-    with whole(certified, Doors("127.0.0.1:0", mutual=True)) as service:
+    with whole(certified, Endpoints("127.0.0.1:0", mutual=True)) as service:
         with service.client(0, **pair(certified, 0)) as client:
             client.run(lambda task: (nudge(task), 5), updates=1)
         with service.client(1, **pair(certified, 0)) as thief, pytest.raises(UserError, match="not that of client 1"):
@@ -105,16 +105,16 @@ def test_a_certificate_is_that_of_a_client_only_by_its_one_whole_name(certified:
     )
     odd = {"certificate": certified / "odd.pem", "key": certified / "odd.key"}
     with (
-        whole(certified, Doors("127.0.0.1:0", mutual=True)) as service,
+        whole(certified, Endpoints("127.0.0.1:0", mutual=True)) as service,
         service.client(1, **odd) as client,
         pytest.raises(UserError, match="not that of client 1"),
     ):
         client.wait_for_welcome(30)
 
 
-@pytest.mark.parametrize("doors", [Doors("127.0.0.1:0"), Doors("127.0.0.1:0", admin="127.0.0.1:0")])
-def test_a_new_certificate_is_shown_at_every_door_by_itself(certified: Path, doors: Doors) -> None:
-    with whole(certified, doors) as service:
+@pytest.mark.parametrize("endpoints", [Endpoints("127.0.0.1:0"), Endpoints("127.0.0.1:0", admin="127.0.0.1:0")])
+def test_a_new_certificate_is_shown_at_every_endpoint_by_itself(certified: Path, endpoints: Endpoints) -> None:
+    with whole(certified, endpoints) as service:
         addresses = [address for address in (service.address, service.admin) if address]
         assert {shown_at(address) for address in addresses} == {written(certified)}
         make_certs(certified, [])
@@ -123,7 +123,7 @@ def test_a_new_certificate_is_shown_at_every_door_by_itself(certified: Path, doo
 
 
 def test_a_certificate_that_came_in_two_steps_is_taken_when_it_is_whole(certified: Path) -> None:
-    with whole(certified, Doors("127.0.0.1:0")) as service:
+    with whole(certified, Endpoints("127.0.0.1:0")) as service:
         before, new = written(certified), certified / "new"
         new.mkdir()
         for name in ("ca.pem", "ca.key"):
@@ -145,7 +145,7 @@ def test_a_client_waits_until_a_wrong_certificate_is_mended_and_reads_its_own_fi
     for directory in (ours, theirs):
         make_certs(directory, [])
         make_tokens(directory, 1)
-    at = Doors(f"127.0.0.1:{port}")
+    at = Endpoints(f"127.0.0.1:{port}")
     ca = tmp_path / "ca.pem"
     ca.write_bytes((ours / "ca.pem").read_bytes())
     with whole(ours, at):
@@ -168,7 +168,7 @@ def test_a_client_that_was_never_welcome_gives_up_at_a_wrong_certificate(tmp_pat
         make_certs(tmp_path / name, [])
         make_tokens(tmp_path / name, 1)
     with (
-        whole(tmp_path / "ours", Doors("127.0.0.1:0")) as service,
+        whole(tmp_path / "ours", Endpoints("127.0.0.1:0")) as service,
         Client(service.address, tmp_path / "ours/client-0.token", tmp_path / "theirs/ca.pem") as client,
         pytest.raises(UserError, match="the CA in this file did not sign"),
     ):
@@ -191,7 +191,7 @@ def test_two_programs_with_one_token_do_not_throw_each_other_out_for_ever(tmp_pa
         assert "by somebody else with this client's token" in str(failed[0]._connection.failure)
         left = other if failed[0] is one else one
         left.run(lambda task: (nudge(task), 5), updates=1)
-        refusals = server.host.meters.refusals
+        refusals = server.shared.meters.refusals
         assert refusals["replaced"] == CONTESTED - 1
         assert refusals["contested"] > connection_module.TAKEN_OVER - CONTESTED
 
@@ -206,7 +206,7 @@ def test_connections_without_a_session_and_half_open_handshakes_are_closed(
     options = tuple((name, quick.get(str(name), value)) for name, value in server_module.SERVER_OPTIONS)
     assert set(quick) <= {name for name, _ in server_module.SERVER_OPTIONS}
     monkeypatch.setattr(server_module, "SERVER_OPTIONS", options)
-    with whole(certified, Doors("127.0.0.1:0")) as service:
+    with whole(certified, Endpoints("127.0.0.1:0")) as service:
         host, _, port = service.address.rpartition(":")
         with socket.create_connection((host, int(port)), 30) as half_open:
             assert closed_by_the_other_side(half_open)
@@ -238,7 +238,7 @@ def test_a_service_whose_roster_is_locked_by_a_stopped_command_still_stops(
     monkeypatch.setattr(rosters, "LOCK_SECONDS", 0.5)
     with (certified / ".access.json.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        service = Service(certified, Doors("127.0.0.1:0"))
+        service = Service(certified, Endpoints("127.0.0.1:0"))
         Access(certified).quarantine(1, "rubbish")
         stopping = threading.Thread(target=service.stop)
         stopping.start()

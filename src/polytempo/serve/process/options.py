@@ -1,0 +1,62 @@
+"""What a service is started with, and what it tells when clients can reach it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from polytempo.core.errors import UserError
+from polytempo.serve.addresses import check_loopback
+from polytempo.serve.journal.settings import ServiceSettings
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where a service is reached, and how. ``mutual``: clients have to show certificates of their own; ``insecure``:
+    plaintext, only on loopback; ``admin``: where operators reach it, if they do."""
+
+    address: str
+    insecure: bool = False
+    mutual: bool = False
+    admin: str | None = None
+
+    def check(self) -> None:
+        if self.insecure:
+            check_loopback(self.address)
+        if self.insecure and self.mutual:
+            raise UserError("--mtls and --insecure exclude each other: give one.")
+
+    def by_option(self) -> dict[str, str]:
+        """The addresses to listen on, by the options that name them."""
+        return {"--listen": self.address} | ({} if self.admin is None else {"--admin": self.admin})
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """A service to run. ``directory`` holds ``service.toml``, ``access.json``, the server's certificate and key, and
+    the journal; ``lose_tail`` is that of ``open_service``."""
+
+    directory: Path
+    settings: ServiceSettings
+    endpoints: Endpoints
+    lose_tail: bool = False
+    log_level: str = "info"
+
+    def check(self) -> None:
+        """Find what is wrong with the command before the journal is touched."""
+        self.settings.check()
+        self.endpoints.check()
+        if self.directory.is_file():
+            raise UserError(f"{self.directory} is a file. Expected the service's directory (--dir).")
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A service that clients can reach."""
+
+    address: str
+    secure: bool
+    parameters: int
+    """Numbers in the model."""
+    event: int
+    """The last event in its journal; 0 if it begins."""
+    admin: str | None = None
+    mutual: bool = False
