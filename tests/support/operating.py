@@ -1,4 +1,4 @@
-"""The operators' door of a service that does not exist: what it would say of itself is the test's to choose."""
+"""The operators' page of a service that does not exist: its status is the test's to choose."""
 
 import asyncio
 import http.client
@@ -72,12 +72,12 @@ def a_status(clients: int | list[dict[str, Any]] = 3, **changed: Any) -> dict[st
     }
 
 
-class Door:
+class OperatorsPage:
     """An ``Admin`` on loopback, on a loop of its own. ``said`` and ``well`` may be changed at any time; ``acted`` is
     what operators have done."""
 
-    def __init__(self, said: dict[str, Any], context: ssl.SSLContext | None, lifetime: float) -> None:
-        self.said, self.well = said, True
+    def __init__(self, status: dict[str, Any], context: ssl.SSLContext | None, lifetime: float) -> None:
+        self.status, self.healthy = status, True
         self.acted: list[tuple[Any, ...]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -89,7 +89,7 @@ class Door:
     def open(self) -> None:
         async def start() -> tuple[Admin, int]:
             actions = Actions(self._revoke, self._release, self._make_code, lambda: self.acted.append(("reload",)))
-            admin = Admin(lambda: self.said, TOKENS.get, actions, lambda: self.well, self._lifetime)
+            admin = Admin(lambda: self.status, TOKENS.get, actions, lambda: self.healthy, self._lifetime)
             return admin, await admin.start(f"127.0.0.1:{self.port}", self._context)
 
         self.admin, self.port = self.call(start())
@@ -139,10 +139,10 @@ def ask(
 
 
 @contextmanager
-def door(
-    said: dict[str, Any] | None = None, context: ssl.SSLContext | None = None, lifetime: float = LIFETIME
-) -> Iterator[Door]:
-    opened = Door(a_status() if said is None else said, context, lifetime)
+def operators_page(
+    status: dict[str, Any] | None = None, context: ssl.SSLContext | None = None, lifetime: float = LIFETIME
+) -> Iterator[OperatorsPage]:
+    opened = OperatorsPage(a_status() if status is None else status, context, lifetime)
     try:
         yield opened
     finally:

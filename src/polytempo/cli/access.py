@@ -107,7 +107,7 @@ def codes(
         print(f"client {client}: {make_code(directory, client, hours, days)}")
     quarantined = Roster.read(directory / ACCESS).quarantined
     for client in [client for client in clients if client in quarantined]:
-        print(f"client {client} is in quarantine, and not heard before `polytempo release {directory} {client}`")
+        print(f"client {client} is in quarantine, and ignored until `polytempo release {directory} {client}`")
     print(
         f"Next: give each client its code and ca.pem. It runs `polytempo enrol HOST:PORT --ca ca.pem` "
         f"within {hours:g} h; the code works once."
@@ -131,9 +131,9 @@ def enrol(
 
 
 def release(directory: Directory, client: Annotated[int, typer.Argument(help="number of the client", min=0)]) -> None:
-    """Let a client out of quarantine: a server that runs hears it again at once."""
+    """Let a client out of quarantine: a running server listens to it again at once."""
     release_client(directory, client)
-    print(f"client {client} is heard again")
+    print(f"client {client} is out of quarantine")
 
 
 def _show(roster: Roster) -> None:

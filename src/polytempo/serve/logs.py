@@ -44,8 +44,8 @@ def log_to_file(path: Path, level: str = "info", most_bytes: int = 16 << 20, kep
 
 def _use(handler: logging.Handler, level: str) -> None:
     handler.setFormatter(_JsonLines())
-    if any(_place(old) != _place(handler) for old in _logger.handlers):
-        log("log goes elsewhere", level=logging.WARNING, to=_place(handler))
+    if any(_target(old) != _target(handler) for old in _logger.handlers):
+        log("log goes elsewhere", level=logging.WARNING, to=_target(handler))
     before, _logger.handlers = _logger.handlers, [handler]
     _logger.setLevel(level.upper())
     _logger.propagate = False
@@ -53,7 +53,7 @@ def _use(handler: logging.Handler, level: str) -> None:
         old.close()
 
 
-def _place(handler: logging.Handler) -> str:
+def _target(handler: logging.Handler) -> str:
     return str(getattr(handler, "baseFilename", "stderr"))
 
 
@@ -65,12 +65,12 @@ class _RotatingFile(RotatingFileHandler):
 
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        said = {
+        fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
-            said["error"] = self.formatException(record.exc_info)
-        return json.dumps(said, default=str)
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)

@@ -1,4 +1,4 @@
-"""The operators' door: who comes in, what is told, what is done, and how little one can do against it."""
+"""The operators' page: who comes in, what is told, what is done, and how little one can do against it."""
 
 import asyncio
 import http.client
@@ -25,13 +25,13 @@ from polytempo.serve.addresses import peer_of
 from polytempo.serve.client.client import Client
 from polytempo.serve.logs import log_to
 from polytempo.serve.operators import listener as connections
-from polytempo.serve.operators import login_throttle as gate
-from polytempo.serve.operators.login_throttle import Gate
+from polytempo.serve.operators import login_throttle
+from polytempo.serve.operators.login_throttle import LoginThrottle
 from polytempo.serve.operators.metrics import exposition
 from polytempo.serve.process.options import Endpoints, ServeOptions
 from polytempo.serve.process.running import serve
 from support import ROOT
-from support.operating import TOKENS, a_client, a_status, ask, door
+from support.operating import TOKENS, a_client, a_status, ask, operators_page
 from support.serving import nudge, tiny_settings, until
 
 
@@ -47,7 +47,7 @@ def logged():
 
 @pytest.fixture(autouse=True)
 def _wrong_tokens_are_answered_at_once(monkeypatch):
-    monkeypatch.setattr(gate, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(login_throttle, "FIRST_WAIT", 0.0)
 
 
 # Who comes in.
@@ -56,7 +56,7 @@ def _wrong_tokens_are_answered_at_once(monkeypatch):
 @pytest.mark.parametrize("path", ["/api/status", "/metrics", "/api/nothing", "/etc/passwd", "/../admin.py"])
 @pytest.mark.parametrize("token", [None, "", "wrong", "alice-token x", "ALICE-TOKEN"])
 def test_without_an_operators_token_nothing_is_told(path, token):
-    with door() as opened:
+    with operators_page() as opened:
         status, headers, body = opened.ask(path, token)
     assert (status, headers["WWW-Authenticate"], json.loads(body)) == (
         401,
@@ -67,20 +67,20 @@ def test_without_an_operators_token_nothing_is_told(path, token):
 
 @pytest.mark.parametrize("path", ["/", "/app.js", "/style.css", "/icon.svg", "/healthz"])
 def test_the_empty_page_and_health_need_no_token_and_hold_no_data(path):
-    with door(a_status(clients=1, refusals={"a-telling-word": 3})) as opened:
+    with operators_page(a_status(clients=1, refusals={"a-telling-word": 3})) as opened:
         status, _, body = opened.ask(path, None)
     assert status == 200
     assert "a-telling-word" not in body
 
 
 def test_health_follows_the_host():
-    with door() as opened:
-        opened.well = False
+    with operators_page() as opened:
+        opened.healthy = False
         assert opened.ask("/healthz", None)[0] == 503
 
 
 def test_viewers_look_and_do_not_act():
-    with door() as opened:
+    with operators_page() as opened:
         assert json.loads(opened.ask("/api/status", "bob-token")[2])["role"] == "viewer"
         for path in ("/api/clients/1/revoke", "/api/clients/1/release", "/api/codes", "/api/reload"):
             assert opened.ask(path, "bob-token", "POST", {"client": 1})[0] == 403
@@ -89,23 +89,23 @@ def test_viewers_look_and_do_not_act():
 
 @pytest.mark.parametrize("path", ["/api/clients/1/revoke", "/api/codes", "/api/reload"])
 def test_looking_does_not_act(path):
-    with door() as opened:
+    with operators_page() as opened:
         assert opened.ask(path, method="GET")[0] == 405
         assert opened.acted == []
 
 
 def test_wrong_tokens_are_answered_ever_later_and_a_right_one_at_once(monkeypatch):
-    monkeypatch.setattr(gate, "FIRST_WAIT", 0.25)
+    monkeypatch.setattr(login_throttle, "FIRST_WAIT", 0.25)
     waited, now = [], [0.0]
 
     async def wait(seconds):
         waited.append(seconds)
 
-    checked = Gate(TOKENS.get, wait, lambda: now[0])
+    checked = LoginThrottle(TOKENS.get, wait, lambda: now[0])
 
     def come(token, peer="192.0.2.1"):
         with pytest.raises(StopIteration) as done:
-            checked.operator(f"Bearer {token}", peer).send(None)
+            checked.authenticate(f"Bearer {token}", peer).send(None)
         return done.value.value
 
     for _ in range(7):
@@ -124,7 +124,7 @@ def test_a_peer_is_an_address_or_the_network_of_one_subscriber():
 
 
 def test_no_secret_is_answered_or_logged(logged):
-    with door() as opened:
+    with operators_page() as opened:
         answers = [
             opened.ask(path, token)[2] for path in ("/api/status", "/metrics", "/") for token in (*TOKENS, "sesame")
         ]
@@ -141,7 +141,7 @@ def test_no_secret_is_answered_or_logged(logged):
 
 @pytest.mark.parametrize("path", ["/", "/app.js", "/api/status", "/metrics", "/nothing"])
 def test_every_answer_has_strict_headers_and_no_cookie(path):
-    with door() as opened:
+    with operators_page() as opened:
         _, headers, _ = opened.ask(path)
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
@@ -153,7 +153,7 @@ def test_every_answer_has_strict_headers_and_no_cookie(path):
 
 
 def test_the_page_brings_everything_along_and_nothing_inline():
-    with door() as opened:
+    with operators_page() as opened:
         page = opened.ask("/", None)[2]
         scripts = [opened.ask(path, None)[2] for path in opened.admin._public if path.endswith(".js")]
     assert "http" not in page.replace("<!doctype html>", "")
@@ -164,7 +164,7 @@ def test_the_page_brings_everything_along_and_nothing_inline():
 
 
 def test_the_status_is_plain_json_whatever_clients_report():
-    with door(a_status([a_client(0, accuracy=float("nan"), loss=float("inf"))])) as opened:
+    with operators_page(a_status([a_client(0, accuracy=float("nan"), loss=float("inf"))])) as opened:
         said = json.loads(opened.ask("/api/status")[2], parse_constant=pytest.fail)
     assert said["status"]["clients"][0]["accuracy"] is None
 
@@ -240,7 +240,7 @@ def text_of(path):
 
 
 def test_admins_revoke_release_make_codes_and_reload(logged):
-    with door() as opened:
+    with operators_page() as opened:
         assert opened.ask("/api/clients/3/revoke", method="POST")[0] == 200
         assert opened.ask("/api/clients/4/release", method="POST")[0] == 200
         code = json.loads(opened.ask("/api/codes", method="POST", body={"client": 5, "hours": 2})[2])
@@ -257,7 +257,7 @@ def test_admins_revoke_release_make_codes_and_reload(logged):
 
 
 def test_what_cannot_be_done_is_said_in_plain_words():
-    with door() as opened:
+    with operators_page() as opened:
         status, _, body = opened.ask("/api/clients/99/revoke", method="POST")
     assert (status, json.loads(body)["error"]) == (400, "Client 99 has no token: there is nothing to revoke.")
 
@@ -279,7 +279,7 @@ def test_what_cannot_be_done_is_said_in_plain_words():
     ],
 )
 def test_a_malformed_wish_for_a_code_is_refused_with_an_example(body):
-    with door() as opened:
+    with operators_page() as opened:
         status, _, answer = opened.ask("/api/codes", method="POST", body=body)
         assert opened.acted == []
     assert status == 400
@@ -288,13 +288,13 @@ def test_a_malformed_wish_for_a_code_is_refused_with_an_example(body):
 
 @pytest.mark.parametrize("client", ["x", "-1", "1" * 10, "1.5", "%00"])
 def test_only_numbers_are_clients(client):
-    with door() as opened:
+    with operators_page() as opened:
         assert opened.ask(f"/api/clients/{client}/revoke", method="POST")[0] == 404
         assert opened.acted == []
 
 
 def test_an_action_that_fails_tells_its_log_and_no_stranger(logged, monkeypatch):
-    with door() as opened:
+    with operators_page() as opened:
         monkeypatch.setattr(opened, "acted", None)
         status, _, body = opened.ask("/api/clients/3/revoke", method="POST")
         assert opened.ask("/healthz")[0] == 200
@@ -307,12 +307,15 @@ def test_an_action_that_fails_tells_its_log_and_no_stranger(logged, monkeypatch)
 
 
 def test_a_large_body_is_not_read():
-    with door() as opened:
+    with operators_page() as opened:
         assert opened.ask("/api/codes", method="POST", body=b" " * 5000)[0] == 413
 
 
 def test_a_slow_client_is_cut_off():
-    with door(lifetime=0.2) as opened, socket.create_connection(("127.0.0.1", opened.port), timeout=20) as slow:
+    with (
+        operators_page(lifetime=0.2) as opened,
+        socket.create_connection(("127.0.0.1", opened.port), timeout=20) as slow,
+    ):
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ")
         assert slow.recv(100) == b""  # the end, not a timeout
         assert opened.ask("/healthz")[0] == 200
@@ -320,7 +323,7 @@ def test_a_slow_client_is_cut_off():
 
 def test_one_peer_cannot_take_all_connections(monkeypatch):
     monkeypatch.setattr(connections, "CONNECTIONS_OF_PEER", 3)
-    with door() as opened, ExitStack() as held:
+    with operators_page() as opened, ExitStack() as held:
         for _ in range(3):
             connection = socket.create_connection(("127.0.0.1", opened.port), timeout=20)
             held.enter_context(connection)
@@ -330,7 +333,7 @@ def test_one_peer_cannot_take_all_connections(monkeypatch):
 
 def test_places_are_free_again_when_a_peer_goes(monkeypatch):
     monkeypatch.setattr(connections, "CONNECTIONS_OF_PEER", 1)
-    with door() as opened:
+    with operators_page() as opened:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", opened.port), timeout=20) as connection:
                 connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -339,19 +342,19 @@ def test_places_are_free_again_when_a_peer_goes(monkeypatch):
 
 
 def test_plaintext_stays_on_loopback():
-    with door() as opened, pytest.raises(UserError, match="only loopback"):
+    with operators_page() as opened, pytest.raises(UserError, match="only loopback"):
         opened.call(opened.admin.start("0.0.0.0:0", None))
 
 
 def test_a_port_in_use_is_an_error_that_says_so():
-    with door() as opened, pytest.raises(UserError, match="Choose another --admin"):
+    with operators_page() as opened, pytest.raises(UserError, match="Choose another --admin"):
         opened.call(opened.admin.start(f"127.0.0.1:{opened.port}", None))
 
 
 def test_over_tls_with_a_certificate_that_changes_while_it_runs(tmp_path):
     make_certs(tmp_path, [])
     certificate = ServerCertificate(tmp_path)
-    with door(context=certificate.web_context()) as opened:
+    with operators_page(context=certificate.web_context()) as opened:
         shown = [certificate_of(opened, tmp_path)]
         make_certs(tmp_path, [])
         certificate.refresh()
@@ -375,7 +378,7 @@ def test_without_the_extra_the_way_to_it_is_said(monkeypatch):
         importlib.import_module("polytempo.serve.operators.admin")
 
 
-# The door of a real service.
+# The page of a real service.
 
 
 def test_an_admin_sees_a_client_at_work_and_throws_it_out(tmp_path, logged):
@@ -417,7 +420,7 @@ def test_an_admin_sees_a_client_at_work_and_throws_it_out(tmp_path, logged):
 )
 def test_a_malformed_request_leaves_no_token_in_any_log(request_, caplog, capfd):
     caplog.set_level(logging.DEBUG)
-    with door() as opened, socket.create_connection(("127.0.0.1", opened.port), 20) as connection:
+    with operators_page() as opened, socket.create_connection(("127.0.0.1", opened.port), 20) as connection:
         connection.sendall(request_)
         answer = connection.recv(65536)
     assert b"200 OK" not in answer
@@ -427,7 +430,7 @@ def test_a_malformed_request_leaves_no_token_in_any_log(request_, caplog, capfd)
 
 
 def test_whoever_sends_more_than_a_request_has_is_cut_off():
-    with door() as opened, socket.create_connection(("127.0.0.1", opened.port), 20) as connection:
+    with operators_page() as opened, socket.create_connection(("127.0.0.1", opened.port), 20) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
         with pytest.raises(ConnectionError):
             connection.sendall((b"X-Much: " + b"x" * 4000 + b"\r\n") * 10_000)

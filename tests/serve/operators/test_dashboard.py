@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from polytempo.serve.operators import login_throttle as gate
+from polytempo.serve.operators import login_throttle
 from support.browsing import CHROMIUM, page
-from support.operating import a_client, a_status, door
+from support.operating import a_client, a_status, operators_page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
 
@@ -23,14 +23,14 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, monkeypatch):
-    """A door, and the page before anybody has signed in."""
-    monkeypatch.setattr(gate, "FIRST_WAIT", 0.0)
-    with door() as admin:
+    """An operators' page before anybody has signed in."""
+    monkeypatch.setattr(login_throttle, "FIRST_WAIT", 0.0)
+    with operators_page() as admin:
         browser.complaints.clear()
         browser.size(1280, 900)
         browser.go(f"http://127.0.0.1:{admin.port}/")
         yield admin
-        browser.evaluate("sessionStorage.clear()")  # the next door may have the same port
+        browser.evaluate("sessionStorage.clear()")  # the next page may have the same port
     assert browser.complaints == []
 
 
@@ -42,9 +42,9 @@ def sign_in(browser, token="alice-token"):
 
 def say(browser, admin, **changed):
     """The service says something new, and the page has heard it."""
-    admin.said = {**admin.said, **changed, "written": time.time(), "updates": admin.said["updates"] + 1}
+    admin.status = {**admin.status, **changed, "written": time.time(), "updates": admin.status["updates"] + 1}
     browser.evaluate(NOW)
-    browser.until(f"document.querySelector('#figure-updates .value').textContent === '{admin.said['updates']:,}'")
+    browser.until(f"document.querySelector('#figure-updates .value').textContent === '{admin.status['updates']:,}'")
 
 
 def test_a_wrong_token_is_refused_and_a_right_one_let_in_and_both_leave_no_trace(browser, opened):
@@ -67,7 +67,7 @@ def test_the_figures_are_there_and_follow_what_the_server_says(browser, opened):
     assert browser.text("#figure-latency .value") == "12 ms"
     assert browser.text("#figure-memory .value") == "400 MB"
     assert browser.text("#state") == "Live"
-    opened.said = {**opened.said, "updates": 1300, "written": time.time()}
+    opened.status = {**opened.status, "updates": 1300, "written": time.time()}
     browser.until("document.querySelector('#figure-updates .value').textContent === '1,300'")  # by itself
     assert browser.evaluate("document.querySelector('#figure-rate .line').getAttribute('d').includes('L')")
     assert browser.text("#uptime").startswith("casa · up 1 h")
@@ -75,7 +75,7 @@ def test_the_figures_are_there_and_follow_what_the_server_says(browser, opened):
 
 
 def test_what_clients_say_stays_text(browser, opened):
-    opened.said = a_status(
+    opened.status = a_status(
         [a_client(0, quarantined=HOSTILE, doing=HOSTILE), a_client(1)],
         refusals={HOSTILE: 3},
         branches={HOSTILE: 1, "b": 2},
@@ -96,7 +96,7 @@ def test_the_page_never_scrolls_sideways(browser, opened, width):
     rows = [a_client(i, cluster=5 + i % 6, expires=time.time() + 9e5, updates=123_456) for i in range(40)]
     rows[3]["quarantined"] = "x" * 400
     splits = [{"at": 9.0 * i, "cluster": i, "parts": [2 * i + 1, 2 * i + 2], "clients": [9, 9]} for i in range(5)]
-    opened.said = a_status(rows, splits=splits, branches={f"clusters.branches.{i}": 10**9 for i in range(5, 11)})
+    opened.status = a_status(rows, splits=splits, branches={f"clusters.branches.{i}": 10**9 for i in range(5, 11)})
     browser.size(width, 800)
     sign_in(browser)
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
@@ -118,7 +118,7 @@ def test_revoking_asks_first_and_then_acts(browser, opened):
 
 
 def test_a_refused_action_says_why(browser, opened):
-    opened.said = a_status([a_client(99)])
+    opened.status = a_status([a_client(99)])
     sign_in(browser)
     browser.click("#clients tbody .admin button")
     browser.click("dialog .danger")
@@ -165,7 +165,7 @@ def test_what_is_wrong_with_the_server_stands_above_everything(browser, opened, 
 
 
 def test_what_was_refused_of_a_client_stands_in_its_line(browser, opened):
-    opened.said = a_status([a_client(0), a_client(1, refused=12)])
+    opened.status = a_status([a_client(0), a_client(1, refused=12)])
     sign_in(browser)
     assert browser.evaluate("[...document.querySelectorAll('td[data-label=Refused]')].map((c) => c.textContent)") == [
         "0",
@@ -179,7 +179,7 @@ def test_viewers_see_no_buttons_that_act(browser, opened):
 
 
 def test_five_hundred_clients_are_sorted_and_filtered_without_lag(browser, opened):
-    opened.said = a_status([a_client(i, staleness=i % 7, doing="away" if i == 321 else "ready") for i in range(500)])
+    opened.status = a_status([a_client(i, staleness=i % 7, doing="away" if i == 321 else "ready") for i in range(500)])
     sign_in(browser)
     browser.click("thead th:nth-child(6) button")
     browser.click("thead th:nth-child(6) button")
@@ -207,7 +207,7 @@ def test_the_cluster_tree_shows_who_came_from_whom(browser, opened):
         {"at": 5.0, "cluster": 0, "parts": [1, 2], "clients": [8, 4]},
         {"at": 9.0, "cluster": 1, "parts": [3, 4], "clients": [4, 4]},
     ]
-    opened.said = a_status(rows, splits=splits)
+    opened.status = a_status(rows, splits=splits)
     sign_in(browser)
     assert browser.evaluate("document.querySelectorAll('#tree .node').length") == 5
     assert browser.evaluate("document.querySelectorAll('#tree .edge').length") == 4
@@ -227,22 +227,22 @@ def test_it_says_when_the_server_drains_is_gone_and_is_back(browser, opened):
     browser.until("document.getElementById('state').textContent === 'Restarting'")
     assert "has not answered since" in browser.text("#notice")
     assert browser.text("#figure-clients .value") == "3 of 3"
-    opened.said = {**opened.said, "draining": False, "process": 9876, "written": time.time()}
+    opened.status = {**opened.status, "draining": False, "process": 9876, "written": time.time()}
     opened.open()
     browser.until("document.getElementById('state').textContent === 'Live'")
     assert "The server was restarted (process 9876)" in browser.text("#events")
 
 
 def test_it_says_when_the_figures_are_old(browser, opened):
-    opened.said = a_status(written=time.time() - 60)
+    opened.status = a_status(written=time.time() - 60)
     sign_in(browser)
     assert browser.text("#state") == "Old"
-    assert "has said nothing for 1 min" in browser.text("#notice")
+    assert "has written no status for 1 min" in browser.text("#notice")
 
 
-def test_a_token_that_is_revoked_meanwhile_leads_back_to_the_door(browser, opened, monkeypatch):
+def test_a_token_that_is_revoked_meanwhile_leads_back_to_the_sign_in(browser, opened, monkeypatch):
     sign_in(browser)
-    monkeypatch.setattr(opened.admin.gate, "_operator_of", lambda token: None)
+    monkeypatch.setattr(opened.admin.throttle, "_operator_of", lambda token: None)
     browser.evaluate(NOW)
     browser.until("!document.getElementById('login').hidden")
     assert "1,234" not in browser.evaluate("document.body.innerText")

@@ -1,5 +1,5 @@
-"""The operators' door to a service: a page to look at, its figures as JSON and for Prometheus, and a few actions. It
-shares the loop with the clients' door, reads what the host says of itself, and keeps no state of the service."""
+"""The operators' page of a service, its figures as JSON and for Prometheus, and a few actions. It shares the loop with
+the clients' sessions, reads the host's status, and keeps no state of the service."""
 
 import asyncio
 import json
@@ -20,8 +20,8 @@ from polytempo.serve.access.enrolment import CODE_HOURS
 from polytempo.serve.access.roster import Operator
 from polytempo.serve.addresses import check_loopback, peer_of
 from polytempo.serve.logs import log
-from polytempo.serve.operators.listener import LIFETIME, Door
-from polytempo.serve.operators.login_throttle import Gate
+from polytempo.serve.operators.listener import LIFETIME, Listener
+from polytempo.serve.operators.login_throttle import LoginThrottle
 
 try:
     from aiohttp import web
@@ -68,36 +68,36 @@ class Actions:
 
 
 class Admin:
-    """An HTTP server for operators. ``said`` is the service's last status, ``well`` whether its host lives and can
-    write its journal."""
+    """An HTTP server for operators. ``status`` is the service's last one; ``is_healthy`` whether its host lives and
+    can write its journal."""
 
     def __init__(
         self,
-        said: Callable[[], Mapping[str, Any]],
+        status: Callable[[], Mapping[str, Any]],
         operator_of: Callable[[str], Operator | None],
         actions: Actions,
-        well: Callable[[], bool],
+        is_healthy: Callable[[], bool],
         lifetime: float = LIFETIME,
     ) -> None:
-        self.gate = Gate(operator_of)
-        self._said, self._actions, self._well = said, actions, well
+        self.throttle = LoginThrottle(operator_of)
+        self._service_status, self._actions, self._is_healthy = status, actions, is_healthy
         self._answers: Counter[str] = Counter()
         self._page = {"/" if path.name == "index.html" else f"/{path.name}": path for path in _page_files()}
         self._public = frozenset(self._page) | {"/healthz"}
         self._runner = web.AppRunner(
             self._app(), access_log=None, logger=SILENT, lingering_time=1.0, shutdown_timeout=1.0
         )
-        self._door = Door(self._protocol, lifetime)
+        self._listener = Listener(self._protocol, lifetime)
 
     async def start(self, address: str, context: ssl.SSLContext | None) -> int:
         """Listen, over TLS; without it only on loopback. The port."""
         if context is None:
             check_loopback(address)
         await self._runner.setup()
-        return await self._door.open(address, context)
+        return await self._listener.open(address, context)
 
     async def stop(self) -> None:
-        await self._door.close()
+        await self._listener.close()
         await self._runner.cleanup()
 
     def _protocol(self) -> asyncio.Protocol:
@@ -107,7 +107,7 @@ class Admin:
     def _app(self) -> web.Application:
         app = web.Application(
             client_max_size=LARGEST_BODY,
-            middlewares=[self._answer_errors, self._let_in],
+            middlewares=[self._answer_errors, self._authenticate],
         )
         app.on_response_prepare.append(self._finish)
         for path in self._page:
@@ -137,10 +137,10 @@ class Admin:
             return _error(500, "The server could not do that; its log says why.")
 
     @web.middleware
-    async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in self._public:
-            said = request.headers.get("Authorization", "")
-            operator = await self.gate.operator(said, peer_of(request.remote or "0.0.0.0"))
+            header = request.headers.get("Authorization", "")
+            operator = await self.throttle.authenticate(header, peer_of(request.remote or "0.0.0.0"))
             if operator is None:
                 return _error(401, "No operator has this token.", {"WWW-Authenticate": "Bearer"})
             request[OPERATOR] = operator
@@ -161,16 +161,18 @@ class Admin:
         return web.Response(body=path.read_bytes(), content_type=TYPES[path.suffix], charset="utf-8")
 
     async def _health(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n") if self._well() else web.Response(text="not well\n", status=503)
+        return web.Response(text="ok\n") if self._is_healthy() else web.Response(text="unhealthy\n", status=503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        door = {**self._answers, "turned away": self._door.turned_away}
-        body = exposition(self._said(), door)
+        answers = {**self._answers, "turned away": self._listener.turned_away}
+        body = exposition(self._service_status(), answers)
         return _compressed(web.Response(body=body, headers={"Content-Type": METRICS_TYPE}))
 
     async def _status(self, request: web.Request) -> web.Response:
         name, role = request[OPERATOR]
-        return _compressed(_json({"operator": name, "role": role, "now": time.time(), "status": dict(self._said())}))
+        return _compressed(
+            _json({"operator": name, "role": role, "now": time.time(), "status": dict(self._service_status())})
+        )
 
     # Acting.
 
@@ -228,11 +230,11 @@ def _who(request: web.Request) -> dict[str, Any]:
     return {"operator": operator.name if operator else "", "peer": request.remote or ""}
 
 
-def _json(said: Mapping[str, Any]) -> web.Response:
+def _json(content: Mapping[str, Any]) -> web.Response:
     try:
-        text = json.dumps(said, allow_nan=False)
+        text = json.dumps(content, allow_nan=False)
     except ValueError:  # rare, and the way around it takes three times as long
-        text = json.dumps(_plain(said))
+        text = json.dumps(_plain(content))
     return web.Response(text=text, content_type="application/json")
 
 

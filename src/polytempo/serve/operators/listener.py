@@ -1,5 +1,5 @@
-"""Connections for a protocol of asyncio, so that nobody can hold the door: so many at a time, so many of one peer, and
-none for longer than a request needs. A handshake counts as a connection."""
+"""Connections for a protocol of asyncio, within bounds: so many at a time, so many of one peer, and none for
+longer than a request needs. A handshake counts as a connection."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ BREATH = 0.1
 """Seconds until it is tried again when the machine has no room for a connection."""
 
 
-class Door:
+class Listener:
     """Listens on an address and gives each connection a protocol of its own."""
 
     def __init__(self, make_protocol: Callable[[], asyncio.Protocol], lifetime: float = LIFETIME) -> None:

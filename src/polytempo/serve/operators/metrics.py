@@ -1,4 +1,4 @@
-"""What a service says of itself, in the words of Prometheus. Labels are words of the program and a few branches, never
+"""The status of a service, in the words of Prometheus. Labels are words of the program and a few branches, never
 clients: a federation may have thousands."""
 
 import math
@@ -35,46 +35,46 @@ GAUGES = (
 )
 COUNTERS = (
     ("updates", ("updates",), "Updates that were applied since the service began"),
-    ("updates_held_back", ("held_back",), "Updates that moved no model: clipping and robust mixing only heard them"),
+    ("updates_held_back", ("held_back",), "Updates held back by robust mixing"),
     ("received_bytes", ("bytes", "in"), "Bytes of messages from clients since the server started"),
     ("sent_bytes", ("bytes", "out"), "Bytes of messages to clients since the server started"),
 )
 
 
-def exposition(said: Mapping[str, Any], door: Mapping[str, int]) -> bytes:
-    """The metrics as text. ``said`` is a service's status, ``door`` counts what the operators' door answered."""
+def exposition(status: Mapping[str, Any], answers: Mapping[str, int]) -> bytes:
+    """The metrics as text: of a service's status, and of what operators were answered, by HTTP code."""
     registry = CollectorRegistry()
-    registry.register(_Said(said, door, time.time()))
+    registry.register(_StatusCollector(status, answers, time.time()))
     return generate_latest(registry)
 
 
-class _Said(Collector):
-    def __init__(self, said: Mapping[str, Any], door: Mapping[str, int], now: float) -> None:
-        self._said, self._door, self._now = said, door, now
+class _StatusCollector(Collector):
+    def __init__(self, status: Mapping[str, Any], answers: Mapping[str, int], now: float) -> None:
+        self._status, self._answers, self._now = status, answers, now
 
     def collect(self) -> Iterator[Metric]:
-        said = self._said
+        status = self._status
         for name, path, text in GAUGES:
-            yield from _gauge(name, text, number(said, *path))
+            yield from _gauge(name, text, number(status, *path))
         for name, path, text in COUNTERS:
-            yield from _counter(name, text, number(said, *path))
-        unreadable = float(said.get("access_problem") is not None)
+            yield from _counter(name, text, number(status, *path))
+        unreadable = float(status.get("access_problem") is not None)
         yield from _gauge("access_unreadable", "1 while the server cannot read who may talk to it", unreadable)
-        written = number(said, "written")
+        written = number(status, "written")
         age = None if written is None else max(self._now - written, 0.0)
-        yield from _gauge("status_age_seconds", "Seconds since the host last said how it is", age)
+        yield from _gauge("status_age_seconds", "Seconds since the host last wrote its status", age)
         # What alerts watch is there from the start: Prometheus sees no increase in what was not there before.
-        refusals = {"contested": 0, **(said.get("refusals") or {})}
+        refusals = {"contested": 0, **(status.get("refusals") or {})}
         yield _labelled(CounterMetricFamily, "refusals", "Requests that were refused", "kind", refusals)
-        answers = {"401": 0, **self._door}
-        yield _labelled(CounterMetricFamily, "admin_answers", "Answers of the operators' door", "code", answers)
-        yield from _requests(said.get("requests") or {})
-        yield from _branches(said.get("branches") or {})
-        yield from _clients([row for row in said.get("clients") or () if isinstance(row, Mapping)], self._now)
+        answers = {"401": 0, **self._answers}
+        yield _labelled(CounterMetricFamily, "admin_answers", "Answers to operators", "code", answers)
+        yield from _requests(status.get("requests") or {})
+        yield from _branches(status.get("branches") or {})
+        yield from _clients([row for row in status.get("clients") or () if isinstance(row, Mapping)], self._now)
 
 
-def _requests(said: Mapping[str, Any]) -> Iterator[Metric]:
-    bounds, counts, seconds = said.get("bounds") or (), said.get("counts") or (), number(said, "seconds")
+def _requests(timings: Mapping[str, Any]) -> Iterator[Metric]:
+    bounds, counts, seconds = timings.get("bounds") or (), timings.get("counts") or (), number(timings, "seconds")
     if seconds is not None and len(counts) == len(bounds) + 1:
         ends = [*map(str, bounds), "+Inf"]
         buckets = list(zip(ends, accumulate(counts), strict=True))
@@ -111,9 +111,9 @@ def _clients(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[Metric]:
     yield _labelled(GaugeMetricFamily, "reported_accuracy", text, "statistic", figures)
 
 
-def number(said: Mapping[str, Any], *path: str) -> float | None:
+def number(status: Mapping[str, Any], *path: str) -> float | None:
     """The finite number at the end of a path of keys; None if there is none."""
-    found: Any = said
+    found: Any = status
     for key in path:
         found = found.get(key) if isinstance(found, Mapping) else None
     return float(found) if isinstance(found, int | float) and math.isfinite(found) else None

@@ -10,7 +10,7 @@ import { brief, clock, duration, isNumber } from "./words.js";
 const EVERY = 2000, PATIENCE = 15000, OLD = 6; // ms, ms (a wrong token is answered late), s
 const TOKEN = "polytempo-token";
 
-const session = { token: sessionStorage.getItem(TOKEN), said: null, at: null, lostSince: null, timer: 0 };
+const session = { token: sessionStorage.getItem(TOKEN), status: null, at: null, lostSince: null, timer: 0 };
 let asking = false;
 
 // Asking.
@@ -24,9 +24,9 @@ async function request(path, { body, method = "GET" } = {}) {
     cache: "no-store",
     credentials: "omit",
   });
-  const said = await answer.json().catch(() => ({}));
-  if (answer.ok) return said;
-  throw Object.assign(new Error(said.error ?? `The server answered ${answer.status}.`), { status: answer.status });
+  const content = await answer.json().catch(() => ({}));
+  if (answer.ok) return content;
+  throw Object.assign(new Error(content.error ?? `The server answered ${answer.status}.`), { status: answer.status });
 }
 
 async function act(path, body) {
@@ -50,44 +50,44 @@ async function ask() {
   else take(answer);
 }
 
-function take({ operator, role, now, status }) {
-  const said = { clients: [], branches: {}, refusals: {}, ...status };
+function take({ operator, role, now, status: sent }) {
+  const status = { clients: [], branches: {}, refusals: {}, ...sent };
   found();
-  if (session.said === null) notes.begin(said);
-  else notes.compare(session.said, said);
-  Object.assign(session, { said, at: { now, uptime: said.uptime + Math.max(now - said.written, 0) } });
+  if (session.status === null) notes.begin(status);
+  else notes.compare(session.status, status);
+  Object.assign(session, { status, at: { now, uptime: status.uptime + Math.max(now - status.written, 0) } });
   document.body.classList.toggle("is-admin", role === "admin");
   for (const button of [find("new-code"), find("reload")]) show(button, role === "admin");
   say(find("operator"), `${operator} · ${role}`);
   enter();
-  say(find("uptime"), `${said.strategy ?? ""} · up ${duration(said.uptime)}${certificate(said)}`);
-  tell(now - said.written);
+  say(find("uptime"), `${status.strategy ?? ""} · up ${duration(status.uptime)}${certificate(status)}`);
+  tell(now - status.written);
   showAll();
 }
 
 function showAll() {
-  if (!session.said || find("app").hidden) return;
-  showFigures(session.said);
-  showClients(session.said.clients, session.at);
+  if (!session.status || find("app").hidden) return;
+  showFigures(session.status);
+  showClients(session.status.clients, session.at);
 }
 
 // How it is with the server.
 
 function tell(age) {
-  if (session.said.stopped) return state("Stopped", "bad", "The service has stopped. This page goes on trying.");
+  if (session.status.stopped) return state("Stopped", "bad", "The service has stopped. This page goes on trying.");
   if (age > OLD) {
-    const words = `The server answers, but its host has said nothing for ${duration(age)}. Its log says more.`;
+    const words = `The server answers, but its host has written no status for ${duration(age)}. Its log says more.`;
     return state("Old", "warn", words);
   }
-  if (session.said.journal_failing) {
+  if (session.status.journal_failing) {
     const words = "The server cannot write its journal, and takes nothing. Is its disk full? It goes on by itself.";
     return state("Not writing", "bad", words);
   }
-  if (session.said.access_problem) {
-    const words = `The server cannot read who may talk to it, and lets nobody new in. ${session.said.access_problem}`;
+  if (session.status.access_problem) {
+    const words = `The server cannot read who may talk to it, and lets nobody new in. ${session.status.access_problem}`;
     return state("Locked", "bad", words);
   }
-  if (session.said.draining) return state("Draining", "warn", "The server finishes what it has, and then it stops.");
+  if (session.status.draining) return state("Draining", "warn", "The server finishes what it has, and then it stops.");
   return state("Live", "good", "");
 }
 
@@ -96,13 +96,13 @@ function lost(error) {
     session.lostSince = Date.now();
     notes.add("The server cannot be reached", "bad");
   }
-  const restarting = session.said?.draining || session.said?.stopped;
+  const restarting = session.status?.draining || session.status?.stopped;
   const what = restarting ? "The server was stopping, and has not answered" : "The server has not been reached";
   const why = error.status ? ` It says: ${error.message}` : "";
   const since = clock(new Date(session.lostSince));
   const words = `${what} since ${since}. What you see is from then; this page goes on trying.`;
   state(restarting ? "Restarting" : "Unreachable", "bad", words + why);
-  if (!session.said) signInProblem("The server cannot be reached. Is it running?");
+  if (!session.status) signInProblem("The server cannot be reached. Is it running?");
 }
 
 function found() {
@@ -134,7 +134,7 @@ function enter() {
 function signOut(problem = "") {
   clearTimeout(session.timer);
   sessionStorage.removeItem(TOKEN);
-  Object.assign(session, { token: null, said: null, lostSince: null });
+  Object.assign(session, { token: null, status: null, lostSince: null });
   document.body.classList.remove("is-admin");
   if (find("dialog").open) find("dialog").close();
   find("dialog").replaceChildren();
@@ -167,16 +167,16 @@ async function signIn(event) {
   find("login-button").disabled = false;
 }
 
-function certificate(said) {
-  if (!isNumber(said.certificate_expires)) return "";
-  const mutual = said.mutual ? " · mTLS" : "";
-  return `${mutual} · certificate ends in ${brief(said.certificate_expires - said.written)}`;
+function certificate(status) {
+  if (!isNumber(status.certificate_expires)) return "";
+  const mutual = status.mutual ? " · mTLS" : "";
+  return `${mutual} · certificate ends in ${brief(status.certificate_expires - status.written)}`;
 }
 
 function begin() {
   useActions(act);
   makeTable((client) => {
-    const row = session.said.clients.find((one) => one.client === client);
+    const row = session.status.clients.find((one) => one.client === client);
     if (row) manageClient(row, session.at);
   });
   notes.forget();

@@ -163,9 +163,9 @@ function compare(a, b) {
 function matches(wanted) {
   const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
   return (row) => {
-    const said = `${row.client} ${doing(row)} cluster ${row.cluster} ${note(row)}`.toLowerCase();
-    const known = said.split(/\s+/);
-    return words.every((word) => (/^\d+$/.test(word) ? known.includes(word) : said.includes(word)));
+    const text = `${row.client} ${doing(row)} cluster ${row.cluster} ${note(row)}`.toLowerCase();
+    const known = text.split(/\s+/);
+    return words.every((word) => (/^\d+$/.test(word) ? known.includes(word) : text.includes(word)));
   };
 }
 

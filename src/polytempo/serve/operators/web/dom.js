@@ -24,8 +24,8 @@ function filled(element, attributes, children) {
 
 // Nothing is touched that stays as it is, so that selections and screen readers are left in peace.
 export function say(element, text) {
-  const said = String(text);
-  if (element.textContent !== said) element.textContent = said;
+  const content = String(text);
+  if (element.textContent !== content) element.textContent = content;
 }
 
 export function show(element, visible) {

@@ -16,24 +16,24 @@ export function forgetFigures() {
   seen = { written: 0, rates: [], accuracy: [], times: [] };
 }
 
-export function showFigures(said) {
-  const accuracies = said.clients.map((row) => row.accuracy).filter(isNumber);
-  remember(said, accuracies);
-  headline(said, accuracies);
-  clientsFigure(said.clients);
+export function showFigures(status) {
+  const accuracies = status.clients.map((row) => row.accuracy).filter(isNumber);
+  remember(status, accuracies);
+  headline(status, accuracies);
+  clientsFigure(status.clients);
   accuracy(accuracies);
-  staleness(said.clients.map((row) => row.staleness).filter(isNumber));
-  refusals(said.refusals);
-  const sizes = sizesOf(said.clients);
-  drawTree(find("tree"), family(said.splits ?? [], said.regroupings ?? [], sizes));
-  branches(said.branches, sizes, said.clients.length);
+  staleness(status.clients.map((row) => row.staleness).filter(isNumber));
+  refusals(status.refusals);
+  const sizes = sizesOf(status.clients);
+  drawTree(find("tree"), family(status.splits ?? [], status.regroupings ?? [], sizes));
+  branches(status.branches, sizes, status.clients.length);
 }
 
-function remember(said, accuracies) {
-  if (said.written === seen.written) return;
-  seen.written = said.written;
-  keep(seen.times, said.written);
-  keep(seen.rates, said.updates_per_second ?? 0);
+function remember(status, accuracies) {
+  if (status.written === seen.written) return;
+  seen.written = status.written;
+  keep(seen.times, status.written);
+  keep(seen.rates, status.updates_per_second ?? 0);
   if (accuracies.length) keep(seen.accuracy, summary(accuracies));
 }
 
@@ -54,20 +54,20 @@ function figure(name, value, sub, kind = "") {
   card.classList.toggle("bad", kind === "bad");
 }
 
-function headline(said, accuracies) {
+function headline(status, accuracies) {
   const span = duration(seen.times.at(-1) - seen.times[0]);
   const most = `the last ${span}, at most ${rate(Math.max(...seen.rates))}`;
-  figure("rate", rate(said.updates_per_second), seen.times.length > 1 ? most : "a line grows here while you look");
+  figure("rate", rate(status.updates_per_second), seen.times.length > 1 ? most : "a line grows here while you look");
   history(find("figure-rate").querySelector(".chart"), seen.rates, `Updates per second over ${span}`);
-  figure("updates", count(said.updates), `${bytes(said.bytes?.in)} in, ${bytes(said.bytes?.out)} out`);
+  figure("updates", count(status.updates), `${bytes(status.bytes?.in)} in, ${bytes(status.bytes?.out)} out`);
   const { mean, low, high } = summary(accuracies);
   if (accuracies.length) figure("accuracy", percent(mean), `${percent(low)} to ${percent(high)}`);
   else figure("accuracy", NOTHING, "no client reports one");
-  figure("latency", seconds(said.requests?.p99), `median ${seconds(said.requests?.p50)}`);
-  const held = said.clients.filter((row) => row.quarantined).length;
-  figure("quarantine", count(held), held ? "not heard until released" : "nobody", held ? "bad" : "");
-  figure("memory", bytes(said.memory_bytes), `process ${said.process ?? NOTHING}`);
-  figure("journal", bytes(said.journal?.bytes), plural(said.journal?.events ?? 0, "event"));
+  figure("latency", seconds(status.requests?.p99), `median ${seconds(status.requests?.p50)}`);
+  const held = status.clients.filter((row) => row.quarantined).length;
+  figure("quarantine", count(held), held ? "ignored until released" : "nobody", held ? "bad" : "");
+  figure("memory", bytes(status.memory_bytes), `process ${status.process ?? NOTHING}`);
+  figure("journal", bytes(status.journal?.bytes), plural(status.journal?.events ?? 0, "event"));
 }
 
 function clientsFigure(clients) {

@@ -56,10 +56,10 @@ function aboutClients(rows, words, together, kind, when) {
   else rows.forEach((row) => add(words(row), kind, when));
 }
 
-function clusterEvents(said) {
+function clusterEvents(status) {
   const into = (it) => `Cluster ${it.cluster} split into ${it.parts.join(", ")}`;
-  const splits = (said.splits ?? []).map((it) => ({ at: it.at, words: into(it) }));
-  const moves = (said.regroupings ?? []).map((it) => ({ at: it.at, words: regrouped(it) }));
+  const splits = (status.splits ?? []).map((it) => ({ at: it.at, words: into(it) }));
+  const moves = (status.regroupings ?? []).map((it) => ({ at: it.at, words: regrouped(it) }));
   return [...splits, ...moves].sort((a, b) => a.at - b.at);
 }
 
