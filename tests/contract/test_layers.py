@@ -41,22 +41,19 @@ SERVE = {
     "process": 7,
 }
 """The rooms of serve/, and the modules that all of them share."""
-IO = {
-    *(
-        "asyncio",
-        "datetime",
-        "fcntl",
-        "grpc",
-        "http",
-        "io",
-        "logging",
-        "os",
-        "pathlib",
-        "queue",
-        "random",
-        "safetensors",
-    ),
-    *("secrets", "shutil", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time"),
+FILES = {"fcntl", "http", "io", "os", "pathlib", "safetensors", "shutil", "sqlite3", "subprocess", "tempfile"}
+IO = FILES | {
+    "asyncio",
+    "datetime",
+    "grpc",
+    "logging",
+    "queue",
+    "random",
+    "secrets",
+    "socket",
+    "ssl",
+    "threading",
+    "time",
 }
 
 
@@ -103,6 +100,11 @@ def test_imports_inside_serve_go_down_only(path):
     names = [name.split(".") for name in imported(path) if name.startswith("polytempo.serve.")]
     for other in {parts[2] for parts in names}:
         assert other == room or SERVE[other] < SERVE[room], f"{room} imports {other}"
+
+
+def test_every_file_of_serve_has_a_room():
+    found = {path.name.removesuffix(".py") for path in (ROOT / "serve").iterdir() if not path.name.startswith("__")}
+    assert found == set(SERVE)
 
 
 @pytest.mark.parametrize("pure", ["strategies", "serve/state"])

@@ -157,7 +157,7 @@ def _show(roster: Roster) -> None:
 def _until(entry: Pass) -> str:
     if entry.expires is None:
         return "for ever"
-    return f"{entry.expires:%Y-%m-%d %H:%M} UTC{'' if entry.valid(time.time()) else ' (expired)'}"
+    return f"{entry.expires:%Y-%m-%d %H:%M} UTC{'' if entry.is_valid(time.time()) else ' (expired)'}"
 
 
 def _make(directory: Path, clients: int, days: float | None) -> None:

@@ -275,15 +275,15 @@ def test_while_the_file_cannot_be_read_nobody_new_is_let_in(tmp_path, caplog):
     for now[0] in (1.0, 2.0, 5.9):
         access.refresh()
         assert "damaged" in access.problem
-        assert not access.blind
+        assert not access.is_blind
     now[0] = 6.1
-    assert access.blind
+    assert access.is_blind
     assert len([record for record in caplog.records if record.getMessage() == "access unreadable"]) == 1
     (tmp_path / ACCESS).unlink()
     make_tokens(tmp_path, 1)
     access.refresh()
     assert access.problem is None
-    assert not access.blind
+    assert not access.is_blind
 
 
 def test_a_file_that_was_away_for_a_while_is_read_again_though_it_is_the_same(tmp_path):
@@ -293,10 +293,10 @@ def test_a_file_that_was_away_for_a_while_is_read_again_though_it_is_the_same(tm
     (tmp_path / ACCESS).rename(tmp_path / "kept")
     access.refresh()
     now[0] = 10.0
-    assert access.blind
+    assert access.is_blind
     (tmp_path / "kept").rename(tmp_path / ACCESS)
     access.refresh()
-    assert not access.blind
+    assert not access.is_blind
     assert access.problem is None
 
 

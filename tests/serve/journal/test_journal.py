@@ -403,7 +403,7 @@ def test_an_event_that_broke_the_strategy_just_before_a_crash_is_left_out(
             served.hello(client)
             served.ready(client)
         before = served.digest()
-        monkeypatch.setattr(served.host, "_take_back", lambda *_: served.copied(tmp_path / "crash"))
+        monkeypatch.setattr(served.host, "_roll_back", lambda *_: served.copied(tmp_path / "crash"))
         head, body = served.pushed(0, answers={"break": True})
         served.host.handle([served.request(0, head, body)])
         assert restarted(tmp_path / "crash", served.settings) == before

@@ -106,7 +106,7 @@ def test_wrong_tokens_are_answered_ever_later_and_a_right_one_at_once(monkeypatc
 
     def come(token, peer="192.0.2.1"):
         with pytest.raises(StopIteration) as done:
-            checked.operator(f"Bearer {token}", peer).send(None)
+            checked.authenticate(f"Bearer {token}", peer).send(None)
         return done.value.value
 
     for _ in range(7):

@@ -237,7 +237,7 @@ def test_it_says_when_the_figures_are_old(browser, opened):
     opened.status = a_status(written=time.time() - 60)
     sign_in(browser)
     assert browser.text("#state") == "Old"
-    assert "has said nothing for 1 min" in browser.text("#notice")
+    assert "has written no status for 1 min" in browser.text("#notice")
 
 
 def test_a_token_that_is_revoked_meanwhile_leads_back_to_the_sign_in(browser, opened, monkeypatch):

@@ -49,7 +49,7 @@ def test_many_bytes_at_once_are_not_held_through_a_long_silence() -> None:
         incoming = Incoming(read, lambda: limits, size, Memory(), 0)
         incoming.greeted = True
         with pytest.raises(WireError, match="bytes of a message have come"):
-            await incoming.message()
+            await incoming.next_message()
         return asyncio.get_running_loop().time()
 
     assert run_virtually(given_up()) == pytest.approx(30.0 + FRAME_BYTES / 4096.0, abs=0.1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from polytempo.serve.protocol.framing import FRAME_BYTES, WireError, frames
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Pull, Push, Ready
-from polytempo.serve.server.incoming import BusyError, Incoming, Memory, Pace, size_of
+from polytempo.serve.server.incoming import BusyError, Incoming, Memory, RateLimit, size_of
 from polytempo.serve.server.operations import Limits
 from support.strangers import begun
 from support.virtual_time import run_virtually
@@ -34,7 +34,7 @@ def read_at(bytes_per_second: int, seconds: int, limits: Limits) -> float:
         incoming = Incoming(next_second, lambda: limits, size, memory := Memory(), 0)
         incoming.greeted = True
         with suppress(WireError):
-            whole = await incoming.message()
+            whole = await incoming.next_message()
             assert whole is not None
             assert len(whole[1]) == size
             whole[2].release()
@@ -66,7 +66,7 @@ def test_many_bytes_at_once_are_not_held_through_hours_of_silence() -> None:
         incoming = Incoming(next_frame, lambda: limits, 100 * MEGABYTE, memory := Memory(), 0)
         incoming.greeted = True
         with pytest.raises(WireError, match="bytes of a message have come in"):
-            await incoming.message()
+            await incoming.next_message()
         assert memory.taken > 51 * MEGABYTE
         incoming.close()
         return asyncio.get_running_loop().time()
@@ -84,7 +84,7 @@ def test_heads_count_like_bodies() -> None:
             queue.put_nowait(frame)
         incoming = Incoming(queue.get, Limits, MEGABYTE, memory := Memory(), 0)
         incoming.greeted = True
-        whole = await incoming.message()
+        whole = await incoming.next_message()
         assert whole is not None
         *message, charge = whole
         assert memory.taken == memory.by_client[0] == size_of(*message) > 10_500
@@ -119,9 +119,9 @@ def test_a_limit_that_has_changed_counts_for_the_next_message() -> None:
             queue.put_nowait(frame)
         incoming = Incoming(queue.get, lambda: limits.pop(0), MEGABYTE, Memory(), 0)
         incoming.greeted = True
-        assert await incoming.message() is not None
+        assert await incoming.next_message() is not None
         with pytest.raises(WireError, match="a push has 3000 bytes; expected at most 2000 here"):
-            await incoming.message()
+            await incoming.next_message()
 
     run_virtually(read())
 
@@ -159,7 +159,7 @@ def test_whatever_comes_memory_stays_within_its_limit_and_is_given_back(
         incoming.greeted = True
         charges = []
         try:
-            while (whole := await incoming.message()) is not None:
+            while (whole := await incoming.next_message()) is not None:
                 assert 0 <= memory.taken <= limit
                 charges.append(whole[2])
                 if len(charges) > unanswered:
@@ -176,13 +176,13 @@ def test_whatever_comes_memory_stays_within_its_limit_and_is_given_back(
 
 
 def test_a_seconds_worth_passes_at_once_and_then_one_at_a_time() -> None:
-    pace = Pace()
-    assert [pace.pause(100.0, 2.0) for _ in range(5)] == [0.0, 0.0, 0.5, 1.0, 1.5]
-    assert pace.pause(101.5, 2.0) == 0.5  # three of the five are over, and this is the third again
-    assert [pace.pause(200.0, 2.0) for _ in range(3)] == [0.0, 0.0, 0.5]
+    limit = RateLimit()
+    assert [limit.take_turn(100.0, 2.0) for _ in range(5)] == [0.0, 0.0, 0.5, 1.0, 1.5]
+    assert limit.take_turn(101.5, 2.0) == 0.5  # three of the five are over, and this is the third again
+    assert [limit.take_turn(200.0, 2.0) for _ in range(3)] == [0.0, 0.0, 0.5]
 
 
 def test_less_than_one_request_a_second_is_possible() -> None:
-    pace = Pace()
-    assert [pace.pause(100.0, 0.5) for _ in range(3)] == [0.0, 2.0, 4.0]
-    assert pace.pause(106.0, 0.5) == 0.0
+    limit = RateLimit()
+    assert [limit.take_turn(100.0, 0.5) for _ in range(3)] == [0.0, 2.0, 4.0]
+    assert limit.take_turn(106.0, 0.5) == 0.0

@@ -99,3 +99,12 @@ def test_a_server_that_cannot_read_who_may_talk_to_it_says_so(tmp_path: Path) ->
         served.host.write_status(stopping=True)
     shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
     assert "locked, nobody new is let in: access.json [is] damaged" in shown
+
+
+def test_a_status_is_replaced_in_one_step_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        served.host.write_status(stopping=True)
+        (served.directory / ".status.json.left-by-a-crash").write_text("{")
+        served.host.journal.snapshot(served.host.service.save_state())
+        assert [path.name for path in served.directory.glob("*status*")] == ["status.json"]

@@ -39,7 +39,7 @@ class Access:
         self.roster = Roster.read(directory / ACCESS) if roster is None else roster
 
     @property
-    def blind(self) -> bool:
+    def is_blind(self) -> bool:
         """Has the file been unreadable for so long that nobody new should be let in?"""
         return self.problem is not None and self._seconds() > self._unreadable_since + BLIND_AFTER
 

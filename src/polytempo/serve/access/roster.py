@@ -51,7 +51,7 @@ class Pass(_Entry):
     code: Sha256 | None = None
     """The one-time code that it was enrolled with: the same enrolment again is no new one."""
 
-    def valid(self, now: float) -> bool:
+    def is_valid(self, now: float) -> bool:
         return self.expires is None or now < self.expires.timestamp()
 
 
@@ -126,12 +126,12 @@ class Roster(_Entry):
     def client_of(self, token: str) -> int | None:
         """The client whose token this is and still counts; None if it is nobody's."""
         client = self._clients.get(hash_of(token))
-        return client if client is not None and self.clients[client].valid(time.time()) else None
+        return client if client is not None and self.clients[client].is_valid(time.time()) else None
 
     def operator_of(self, token: str) -> Operator | None:
         """The operator whose token this is and still counts."""
         name = self._operators.get(hash_of(token))
-        if name is None or not self.operators[name].valid(time.time()):
+        if name is None or not self.operators[name].is_valid(time.time()):
             return None
         return Operator(name, self.operators[name].role)
 
@@ -152,7 +152,7 @@ class Roster(_Entry):
             return "the token was revoked"
         if entry.token != token_hash:
             return "this client has been given another token"
-        return None if entry.valid(time.time()) else "the token has expired"
+        return None if entry.is_valid(time.time()) else "the token has expired"
 
 
 def in_quarantine(quarantine: Quarantine) -> str:

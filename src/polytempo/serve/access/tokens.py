@@ -24,7 +24,7 @@ def make_tokens(directory: Path, clients: int, days: float | None = None) -> lis
         raise UserError(f"Tokens for {clients} clients make no sense: give a number from 1 on.")
     expires = end_after(days)
     with changing(directory, make=True) as known:
-        valid = {client for client, entry in known["clients"].items() if entry.valid(time.time())}
+        valid = {client for client, entry in known["clients"].items() if entry.is_valid(time.time())}
         missing = [client for client in range(clients) if client not in valid]
         for client in missing:
             known["clients"][client] = Pass(token=_new_token(client_token_file(directory, client)), expires=expires)

@@ -140,7 +140,7 @@ class Admin:
     async def _authenticate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in self._public:
             header = request.headers.get("Authorization", "")
-            operator = await self.throttle.operator(header, peer_of(request.remote or "0.0.0.0"))
+            operator = await self.throttle.authenticate(header, peer_of(request.remote or "0.0.0.0"))
             if operator is None:
                 return _error(401, "No operator has this token.", {"WWW-Authenticate": "Bearer"})
             request[OPERATOR] = operator

@@ -32,17 +32,17 @@ class LoginThrottle:
         self._failures: dict[str, tuple[int, float]] = {}
         """How many of a peer, and when the last was. The peer that failed last is the last."""
 
-    async def operator(self, authorization: str, peer: str) -> Operator | None:
+    async def authenticate(self, authorization: str, peer: str) -> Operator | None:
         """Whose token the header brings; None, after a while, if it is nobody's."""
         scheme, _, token = authorization.partition(" ")
         operator = self._operator_of(token.strip()) if scheme.lower() == "bearer" else None
         if operator is None:
-            failures = self._failed(peer)
+            failures = self._count_failure(peer)
             log("operator turned away", level=logging.WARNING, peer=peer, failures=failures)
             await self._wait(min(FIRST_WAIT * 2.0 ** (failures - 1), LONGEST_WAIT))
         return operator
 
-    def _failed(self, peer: str) -> int:
+    def _count_failure(self, peer: str) -> int:
         now = self._seconds()
         count, last = self._failures.pop(peer, (0, now))
         count = 1 if now - last > FORGOTTEN_AFTER else min(count + 1, 1000)

@@ -81,7 +81,7 @@ def current_answer(service: Service, sessions: Sessions, request: Request) -> Re
     return answer(request, messages.model(weights.clone(), version, service.schema, request.session.download))
 
 
-def branch_info(service: Service, request: Request) -> Reply:
+def membership(service: Service, request: Request) -> Reply:
     """The answer to branch: which branch the client belongs to."""
     client = request.session.client
     branch, version = service.strategy.cluster_of(client), service.version_of(service.strategy.model_for(client))

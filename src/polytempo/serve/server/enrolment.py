@@ -18,7 +18,7 @@ from polytempo.serve.access.tls import Context, common_names
 from polytempo.serve.addresses import peer_of
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
-from polytempo.serve.server.incoming import Pace
+from polytempo.serve.server.incoming import RateLimit
 from polytempo.serve.server.shared import Shared
 
 PER_SECOND = 10.0
@@ -35,7 +35,7 @@ class Enrolments:
     def __init__(self, shared: Shared, mutual: bool, enforce: Callable[[], None]) -> None:
         self._shared, self._mutual, self._enforce = shared, mutual, enforce
         self._open: Counter[str] = Counter()
-        self._paces: defaultdict[int, Pace] = defaultdict(Pace)
+        self._rates: defaultdict[int, RateLimit] = defaultdict(RateLimit)
 
     def __len__(self) -> int:
         """How many are under way."""
@@ -47,22 +47,22 @@ class Enrolments:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrol at the moment: try again")
         self._open[peer] += 1
         try:
-            return await self._enrolled(context)
+            return await self._use_code(context)
         finally:
             self._open -= Counter([peer])
 
-    async def _enrolled(self, context: Context) -> Enrolled:
+    async def _use_code(self, context: Context) -> Enrolled:
         access, loop = self._shared.access, asyncio.get_running_loop()
         names = common_names(context) if self._mutual else None
         try:
-            asked = await self._read(context)
+            asked = await self._read_code(context)
             access.refresh()
             if access.problem is not None:
                 raise UserError(access.problem)
             known = access.roster.enrolee_of(asked.code, asked.token_sha256)
             if known is None:  # whoever guesses keeps nobody waiting, and costs no disk
                 raise EnrolmentError(UNKNOWN_CODE)
-            await asyncio.sleep(self._paces[known].pause(loop.time(), PER_SECOND))
+            await asyncio.sleep(self._rates[known].take_turn(loop.time(), PER_SECOND))
             most_days = self._shared.operations.token_days
             client, expires = await asyncio.to_thread(
                 enrol, access.directory, asked.code, asked.token_sha256, names, most_days
@@ -78,7 +78,7 @@ class Enrolments:
         log("enrolled", level=logging.WARNING, client=client, peer=context.peer())
         return Enrolled(client=client, expires=0.0 if expires is None else expires.timestamp())
 
-    async def _read(self, context: Context) -> Enrolment:
+    async def _read_code(self, context: Context) -> Enrolment:
         try:
             async with asyncio.timeout(min(self._shared.operations.limits.hello_seconds, SECONDS)):
                 read = await context.read()

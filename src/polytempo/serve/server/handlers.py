@@ -7,7 +7,7 @@ from polytempo.core.status import Status
 from polytempo.serve.access.roster import in_quarantine
 from polytempo.serve.logs import log
 from polytempo.serve.protocol import messages
-from polytempo.serve.server.answers import accepted, branch_info, current_answer, order_messages, welcome
+from polytempo.serve.server.answers import accepted, current_answer, membership, order_messages, welcome
 from polytempo.serve.server.checks import Refused, check_push
 from polytempo.serve.server.decisions import Decision, Refusal, Reply
 from polytempo.serve.server.presence import Presence
@@ -36,7 +36,7 @@ class Handlers:
             "hello": self._greet,
             "ready": self._order_work,
             "push": self._receive,
-            "branch": lambda request, service, now: branch_info(service, request),
+            "branch": lambda request, service, now: membership(service, request),
             "pull": lambda request, service, now: Event("pulled", now, request.session.client),
             "leave": lambda request, service, now: Event("left", now, request.session.client),
         }

@@ -62,15 +62,15 @@ class Charge:
         self._memory.give(self._client, count)
 
 
-class Pace:
+class RateLimit:
     """Lets one second's worth of requests through at once, and then so many a second."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
         self._last = 0.0
 
-    def pause(self, now: float, per_second: float) -> float:
-        """Seconds that the request that has just come has to wait."""
+    def take_turn(self, now: float, per_second: float) -> float:
+        """Count a request that has just come. Returns the seconds that it has to wait."""
         self._ahead = max(self._ahead - (now - self._last) * per_second, 0.0) + 1.0
         self._last = now
         return max(self._ahead - max(per_second, 1.0), 0.0) / per_second
@@ -94,7 +94,7 @@ class Incoming:
         self.greeted = False
         """Has a first message come?"""
 
-    async def message(self) -> tuple[Head, bytearray, Charge] | None:
+    async def next_message(self) -> tuple[Head, bytearray, Charge] | None:
         """The next whole message, with what it holds of the memory; None when there will be no more. The first has to
         come at once; after it a client may be silent for as long as it likes, but what it has begun to say it has to
         finish."""

@@ -23,7 +23,7 @@ from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SERVICE, WireError
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
 from polytempo.serve.server.checks import largest_message
 from polytempo.serve.server.enrolment import Enrolments
-from polytempo.serve.server.incoming import BusyError, Incoming, Memory, Pace
+from polytempo.serve.server.incoming import BusyError, Incoming, Memory, RateLimit
 from polytempo.serve.server.operations import Limits
 from polytempo.serve.server.outbox import GrpcSession
 from polytempo.serve.server.requests import RESTARTS, Request, RequestKind
@@ -59,7 +59,7 @@ class Server:
         self._sessions: Counter[int] = Counter()
         self._calls: Counter[str] = Counter()
         """With each token: its sessions, and those that are over but whose client does not read their end."""
-        self._paces: defaultdict[int, Pace] = defaultdict(Pace)
+        self._rates: defaultdict[int, RateLimit] = defaultdict(RateLimit)
         self._memory = Memory()
         self._loop = asyncio.get_running_loop()
         self._draining = False
@@ -174,7 +174,7 @@ class Server:
         header = dict(context.invocation_metadata() or ()).get("authorization", "")
         kind, _, token = str(header).partition(" ")
         self._access.refresh()  # a token that was made a moment ago counts
-        if self._access.blind:
+        if self._access.is_blind:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the server cannot read who may talk to it")
         roster = self._access.roster
         client = roster.client_of(token) if kind == "Bearer" else None
@@ -218,7 +218,7 @@ class Server:
         while True:
             charge = None
             try:
-                whole = await incoming.message()
+                whole = await incoming.next_message()
                 if whole is None:
                     return
                 head, body, charge = whole
@@ -236,7 +236,7 @@ class Server:
             session.greeted = True
             session.waiting[head.request] = self._loop.time()
             try:
-                pause = self._paces[session.client].pause(self._loop.time(), self._limits.requests_per_second)
+                pause = self._rates[session.client].take_turn(self._loop.time(), self._limits.requests_per_second)
                 if pause:
                     await asyncio.sleep(pause)
                 await session.room.acquire()

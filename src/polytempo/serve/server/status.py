@@ -61,14 +61,14 @@ class StatusFile:
             return
         self._next = seconds + WRITTEN_EVERY
         try:
-            rate = self._rate(seconds, observed.service.updates)
+            rate = self._count_rate(seconds, observed.service.updates)
             self.last = {"stopped": stopping, "updates_per_second": rate, **_status(observed)}
-            # Not synced: the next one comes in a second, and a disk may take as long.
+            # Not durable: the next one comes in a second, and a sync may take as long.
             write_bytes(self._path, json.dumps(self.last).encode(), 0o600, durable=False)
         except Exception as error:  # a full disk stops the journal, with an error; the status alone stops nothing
             log("status failed", level=logging.WARNING, reason=repr(error))
 
-    def _rate(self, now: float, updates: int) -> float:
+    def _count_rate(self, now: float, updates: int) -> float:
         self._counts.append((now, updates))
         while len(self._counts) > 2 and self._counts[1][0] <= now - RATE_OVER:
             self._counts.popleft()
