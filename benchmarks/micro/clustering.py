@@ -25,8 +25,8 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Work
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
-from polytempo.sim.evaluation import Stop
-from polytempo.sim.history import History
+from polytempo.sim.records.evaluation import Stop
+from polytempo.sim.records.history import History
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.world import World
 from polytempo.strategies import Setting

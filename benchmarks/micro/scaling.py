@@ -16,8 +16,8 @@ from torch import nn
 from polytempo.core.orders import Work
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
-from polytempo.sim.evaluation import Stop
-from polytempo.sim.history import History
+from polytempo.sim.records.evaluation import Stop
+from polytempo.sim.records.history import History
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.world import World
 from polytempo.strategies import Setting

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polytempo.core.files import write_bytes, write_whole
+from polytempo.core.disk.files import write_bytes, write_whole
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from polytempo.core import locks
-from polytempo.core.locks import LockedError, locked
+from polytempo.core.disk import locks
+from polytempo.core.disk.locks import LockedError, locked
 
 HOLD = """
 import sys
 from pathlib import Path
-from polytempo.core.locks import locked
+from polytempo.core.disk.locks import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

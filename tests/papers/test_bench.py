@@ -40,7 +40,7 @@ def test_every_row_of_every_bench_is_an_experiment_that_begins(name):
             for case in each.cases:
                 experiment = make_experiment(**{**each.settings, **case.settings})
                 experiment.check()
-                experiment.begin(weights, schema, None, {"proxies": Planted(weights, weights)})
+                experiment.begin(experiment.make(), weights, schema, None, {"proxies": Planted(weights, weights)})
 
 
 @pytest.mark.parametrize("name", list(benches))

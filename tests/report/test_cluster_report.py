@@ -25,7 +25,7 @@ from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
 from polytempo.sim import run as running
 from polytempo.sim.experiment import make_experiment
-from polytempo.sim.measures import accuracy_per_cluster, purity
+from polytempo.sim.records.measures import accuracy_per_cluster, purity
 from polytempo.sim.run import run_experiment
 from polytempo.strategies.parts.clusters import Clustered
 from support.runs import made_run

@@ -16,9 +16,9 @@ from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
 from polytempo.sim import run as running
-from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import make_experiment
-from polytempo.sim.history import graph_row
+from polytempo.sim.records.evaluation import Stop
+from polytempo.sim.records.history import graph_row
 from polytempo.sim.run import run_experiment
 from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.methods.fedasync import FedAsync

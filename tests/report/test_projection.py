@@ -20,8 +20,8 @@ from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.sim import run as running
 from polytempo.sim.experiment import make_experiment
+from polytempo.sim.records.sketches import DIGITS, FOLLOWED, SIZE, Sketches
 from polytempo.sim.run import run_experiment
-from polytempo.sim.sketches import DIGITS, FOLLOWED, SIZE, Sketches
 from support.runs import made_run
 
 DRIFT = [{"kind": "mixture", "clients": 0.5, "at": [65.0]}]

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from polytempo.report.drawing.timeline import HELD_HEIGHT, timeline
 from polytempo.report.facts.speed import slowest_to_fastest
 from polytempo.report.page import page
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import make_strategy
 from polytempo.testing import simulator
 from support.runs import made_run

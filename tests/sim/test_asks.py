@@ -12,8 +12,8 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send
 from polytempo.core.state import digest
-from polytempo.sim.evaluation import Stop
-from polytempo.sim.exchanges import exchange_figures, kl
+from polytempo.sim.records.evaluation import Stop
+from polytempo.sim.records.exchanges import exchange_figures, kl
 from polytempo.strategies import Strategy, make_strategy
 from polytempo.strategies.base.strategy import parameters
 from polytempo.testing import simulator

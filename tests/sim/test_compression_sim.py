@@ -13,8 +13,8 @@ from polytempo.core.state import digest, load, save
 from polytempo.serve.client.join import join
 from polytempo.serve.client.own_data import make_join_settings
 from polytempo.sim.compression import Compression
-from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import make_experiment
+from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.run import run_experiment
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.uploads import Uploads

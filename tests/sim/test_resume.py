@@ -4,7 +4,7 @@ at once: timers, refreshes, early reports, pulls, losses, late joiners, pauses, 
 import pytest
 
 from polytempo.core.state import digest, load, save
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies.parts.participation import Quota
 from polytempo.testing import simulator
 from polytempo.world.drift import Drift

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from polytempo.core.disk.locks import locked
 from polytempo.core.errors import PassingError, UserError
-from polytempo.core.locks import locked
 from polytempo.sim import directory as directories
-from polytempo.sim import history as histories
 from polytempo.sim import run as running
 from polytempo.sim.directory import LOCK, RESULT, is_finished
 from polytempo.sim.experiment import make_experiment
+from polytempo.sim.records import history as histories
 from polytempo.sim.run import run_experiment
 
 EXPERIMENT = make_experiment(strategy="fedasync", partition="iid", clients=3, updates=6, eval_every=3, engine="eager")

@@ -15,10 +15,10 @@ from polytempo.core.schedules import Schedule, parse_rate, rate_at
 from polytempo.core.state import digest
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.scoring import Scorer
-from polytempo.sim import evaluation
-from polytempo.sim.evaluation import Stop
 from polytempo.sim.lookahead import Lookahead
-from polytempo.sim.measures import score_clients
+from polytempo.sim.records import evaluation
+from polytempo.sim.records.evaluation import Stop
+from polytempo.sim.records.measures import score_clients
 from polytempo.strategies import make_strategy, strategies
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg

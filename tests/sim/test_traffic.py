@@ -17,11 +17,11 @@ from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
 from polytempo.sim import run as running
-from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import make_experiment
-from polytempo.sim.history import History
+from polytempo.sim.records.evaluation import Stop
+from polytempo.sim.records.history import History
+from polytempo.sim.records.traffic import Traffic, busiest_minute
 from polytempo.sim.run import run_experiment
-from polytempo.sim.traffic import Traffic, busiest_minute
 from polytempo.strategies import make_strategy, strategies
 from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.methods.fedasync import FedAsync

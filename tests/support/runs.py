@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from polytempo.report.run import Row, Run
-from polytempo.sim.history import History
+from polytempo.sim.records.history import History
 from polytempo.sim.result import FIGURES, Result
 
 

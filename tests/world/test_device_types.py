@@ -8,7 +8,7 @@ import pytest
 
 from polytempo import simulate
 from polytempo.core.errors import UserError
-from polytempo.sim.measures import accuracy_per_device, device_figures
+from polytempo.sim.records.measures import accuracy_per_device, device_figures
 from polytempo.world.device_types import DeviceType, device_types, hardware_of
 from polytempo.world.devices import Devices, make_devices
 

@@ -17,10 +17,10 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from polytempo.core.files import write_whole
-from polytempo.core.packing import Packer, as_text, unpackable
+from polytempo.core.disk.files import write_whole
+from polytempo.core.disk.packing import Packer, as_text, unpackable
+from polytempo.core.disk.tensor_file import memory_of, write_tensors
 from polytempo.core.stateful import Attributes, is_stateful, state_name, stateful, stateful_class
-from polytempo.core.tensor_file import memory_of, write_tensors
 from polytempo.core.vectors import aligned
 
 __all__ = ["Attributes", "digest", "load", "pack", "save", "save_packed", "stateful", "unpack"]

@@ -13,7 +13,7 @@ from polytempo.core.errors import UserError
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
-from polytempo.sim.history import FILES, History
+from polytempo.sim.records.history import FILES, History
 from polytempo.sim.result import FIGURES, HasFigures, Result
 
 if TYPE_CHECKING:

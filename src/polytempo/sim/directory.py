@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from polytempo.core.disk.files import write_bytes, write_whole
+from polytempo.core.disk.locks import LockedError, locked
+from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
-from polytempo.core.files import write_bytes, write_whole
-from polytempo.core.locks import LockedError, locked
 from polytempo.core.state import load
-from polytempo.core.tensor_file import write_tensors
 from polytempo.core.versions import versions
 from polytempo.sim.experiment import Experiment
 from polytempo.strategies import Strategy, make_strategy

@@ -15,6 +15,7 @@ from polytempo.core.registry import imported_file
 from polytempo.core.validation import validated
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
 from polytempo.strategies.base.settings import StrategySettings
+from polytempo.strategies.base.strategy import Strategy
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
@@ -91,13 +92,13 @@ class Experiment(StrategySettings):
         """The file of the server's proxy sets, if they come from one."""
         return self._proxy_source if isinstance(self._proxy_source, Path) else None
 
-    def check(self) -> None:
-        super().check()
+    def make(self) -> Strategy:
         if self.proxy_file is not None and not self.proxy_file.is_file():
             raise UserError(
                 f"proxies is {self.proxies!r}. Expected a whole number of samples per cluster, default, or an .npz "
                 "file that exists (docs/guides/client-driven.md)."
             )
+        return super().make()
 
     def worker_count(self) -> int:
         return self.workers or len(os.sched_getaffinity(0))

@@ -27,11 +27,11 @@ from polytempo.sim.directory import (
     write_json,
     write_models,
 )
-from polytempo.sim.evaluation import Stop
-from polytempo.sim.exchanges import exchange_figures
 from polytempo.sim.experiment import Experiment
-from polytempo.sim.history import History, Row
-from polytempo.sim.measures import cluster_figures, device_figures
+from polytempo.sim.records.evaluation import Stop
+from polytempo.sim.records.exchanges import exchange_figures
+from polytempo.sim.records.history import History, Row
+from polytempo.sim.records.measures import cluster_figures, device_figures
 from polytempo.sim.result import Result
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.world import begun_with, make_world, proxy_sets_of, warm_up
@@ -132,12 +132,12 @@ def _write(finished: Finished, simulator: Simulator, directory: Path) -> None:
 
 
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
-    experiment.check()
-    world, initial = make_world(experiment)
+    strategy = experiment.make()
+    world, initial = make_world(experiment, strategy)
     clients = len(world.federation)
     initial, given = begun_with(experiment, proxy_sets_of(experiment, world), initial, objects)
     stop = _stop(experiment, clients)
-    strategy = experiment.begin(initial, world.learner.schema, stop.updates, given)
+    experiment.begin(strategy, initial, world.learner.schema, stop.updates, given)
     return Simulator(strategy, world, stop, experiment.eval_every or clients, experiment.worker_count(), history)
 
 

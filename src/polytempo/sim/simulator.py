@@ -19,12 +19,12 @@ from polytempo.core.vectors import trained_entries
 from polytempo.sim.agenda import Agenda, Kind
 from polytempo.sim.asks import Asks
 from polytempo.sim.clients import Clients
-from polytempo.sim.evaluation import Evaluator, Stop
-from polytempo.sim.exchanges import Exchanges
-from polytempo.sim.history import History, update_row
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.network import Network
-from polytempo.sim.traffic import Traffic
+from polytempo.sim.records.evaluation import Evaluator, Stop
+from polytempo.sim.records.exchanges import Exchanges
+from polytempo.sim.records.history import History, update_row
+from polytempo.sim.records.traffic import Traffic
 from polytempo.sim.training import Training
 from polytempo.sim.world import World
 from polytempo.strategies.base.contract import check_order, check_upload

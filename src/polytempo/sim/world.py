@@ -16,7 +16,7 @@ from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import WARM_UP_EPOCHS, ProxySets
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.uploads import Uploads
-from polytempo.strategies.base.strategy import strategy_class
+from polytempo.strategies.base.strategy import Strategy
 from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import Devices, make_devices
@@ -47,14 +47,14 @@ class World:
         return torch.from_numpy(self.federation.dataset.x)
 
 
-def make_world(experiment: Experiment) -> tuple[World, Tensor]:
-    """The world that the settings describe, and the weights that its model begins with."""
+def make_world(experiment: Experiment, strategy: Strategy) -> tuple[World, Tensor]:
+    """The world that the settings describe for a strategy, and the weights that its model begins with."""
     e, behaviour = experiment, experiment.behaviour
     dataset = load_dataset(e.data, e.data_dir)
-    federation = _federation(e, dataset)
+    federation = _federation(e, strategy, dataset)
     clients = len(federation)
     devices = make_devices(e.devices, clients, e.seed)
-    uploads = behaviour.uploads(clients, e.seed, strategy_class(e.strategy).travels)
+    uploads = behaviour.uploads(clients, e.seed, strategy.travels)
     if behaviour.attack is not None:
         devices = devices.with_faster(uploads.attackers, behaviour.attack.faster)
     inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
@@ -65,12 +65,12 @@ def make_world(experiment: Experiment) -> tuple[World, Tensor]:
     return World(federation, devices, learner, e.seed, behaviour.asking, uploads), initial
 
 
-def _federation(experiment: Experiment, dataset: Dataset) -> Federation:
+def _federation(experiment: Experiment, strategy: Strategy, dataset: Dataset) -> Federation:
     """The clients with their data. Proxy sets are set aside where they are asked for, or where the strategy needs some
     and no file has them."""
     e, proxies = experiment, experiment.proxy_source
     if proxies is None:
-        proxies = "default" if strategy_class(e.strategy).needs_proxies else 0
+        proxies = "default" if strategy.needs_proxies else 0
     return make_federation(
         dataset,
         e.partition,

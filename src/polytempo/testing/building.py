@@ -14,8 +14,8 @@ from polytempo.learn.asking import parse_asking
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
 from polytempo.learn.proxies import ProxySets
-from polytempo.sim.evaluation import Stop
-from polytempo.sim.history import History
+from polytempo.sim.records.evaluation import Stop
+from polytempo.sim.records.history import History
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.uploads import Uploads
 from polytempo.sim.world import World

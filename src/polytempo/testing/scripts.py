@@ -13,7 +13,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Order, Send, Train
 from polytempo.core.state import digest
 from polytempo.learn.learner import Assignment
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.training import Training
 from polytempo.strategies import Strategy, make_strategy

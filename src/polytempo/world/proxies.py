@@ -7,8 +7,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from polytempo.core.disk.files import write_whole
 from polytempo.core.errors import UserError
-from polytempo.core.files import write_whole
 from polytempo.world.federation import Federation
 
 EXPECTED = "an .npz with x (samples x ...), y (labels from 0) and cluster (0 .. K - 1), one of each per sample"

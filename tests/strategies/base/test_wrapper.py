@@ -5,7 +5,7 @@ import pytest
 from polytempo.core.branch import branches
 from polytempo.core.errors import StrategyError
 from polytempo.core.state import digest, pack, unpack
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Strategy, make_strategy
 from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.strategy import Setting

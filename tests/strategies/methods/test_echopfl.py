@@ -21,7 +21,7 @@ from polytempo.learn.job import Batches, Job
 from polytempo.learn.learner import Learner
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.scoring import Scorer
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.testing import begun, simulator, update, vector

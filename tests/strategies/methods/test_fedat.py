@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polytempo.core.orders import Orders, Train
 from polytempo.core.state import digest, pack, unpack
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies.methods.fedat import FedAT, weighted_mean
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.parts.participation import EVERYONE, Quota

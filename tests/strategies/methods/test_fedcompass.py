@@ -17,7 +17,7 @@ from polytempo.cli import main as cli
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Due, Work
 from polytempo.core.schema import Schema
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.fedcompass import FedCompass, FedCompassM, FedCompassN
 from polytempo.strategies.parts.participation import parse_quota

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from polytempo.core.orders import SetTimer, Work
 from polytempo.core.schema import Schema
 from polytempo.core.state import digest, pack, unpack
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.fedsea import FedSEA, Pace, Training
 from polytempo.strategies.parts.compass import ArrivalGroup

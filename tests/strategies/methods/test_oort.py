@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from polytempo.core.state import digest, pack, unpack
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.methods.oort import LOSSES, Oort, Seen, as_mean_square, scaled
 from polytempo.strategies.parts.participation import Participation, Quota

@@ -11,7 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Objective, Report, Train, Work
 from polytempo.core.schedules import Schedule
 from polytempo.core.schema import Schema
-from polytempo.sim.evaluation import Stop
+from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting, Strategy, make_strategy, strategies
 from polytempo.strategies.methods.asafl import ASAFL
 from polytempo.strategies.methods.ca2fl import CA2FL

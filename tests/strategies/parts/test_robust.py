@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as arrays
 from polytempo.core.errors import UserError
 from polytempo.core.state import digest, pack, unpack
 from polytempo.serve.journal.replay import replay
-from polytempo.sim.evaluation import Stop
 from polytempo.sim.experiment import make_experiment
+from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy, make_strategy, strategies
 from polytempo.strategies.parts.robust import HANDFUL, KEPT, Mix, Robust, needed, parse_robust, trimmed_mean

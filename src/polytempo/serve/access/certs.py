@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import UserError
-from polytempo.core.files import write_bytes
 from polytempo.serve.access.credentials import read_pem
 from polytempo.serve.access.roster import client_name
 from polytempo.serve.access.tls import certificates, check_not_expired, private_key

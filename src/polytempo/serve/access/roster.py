@@ -21,9 +21,9 @@ from pydantic import (
     model_validator,
 )
 
+from polytempo.core.disk.files import hand_over, write_bytes
+from polytempo.core.disk.locks import LockedError, take
 from polytempo.core.errors import PassingError, UserError
-from polytempo.core.files import hand_over, write_bytes
-from polytempo.core.locks import LockedError, take
 from polytempo.core.validation import refusal
 from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.paths import ACCESS

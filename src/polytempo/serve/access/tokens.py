@@ -7,8 +7,8 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import UserError
-from polytempo.core.files import write_bytes
 from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.roster import OperatorPass, Pass, Role, changing, client_name, utc_now
 from polytempo.serve.paths import ACCESS

@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 
+from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import UserError
-from polytempo.core.files import write_bytes
 from polytempo.serve.access.credentials import hash_of, read_token
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import hint_for, in_words

@@ -8,8 +8,8 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import UserError
-from polytempo.core.files import write_bytes
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.wire_pb2 import Task, Welcome
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from polytempo.core.disk.files import write_bytes
+from polytempo.core.disk.locks import locked
 from polytempo.core.errors import UserError
-from polytempo.core.files import write_bytes
-from polytempo.core.locks import locked
 from polytempo.core.schema import Schema
 from polytempo.learn.privacy import Privacy, epsilon_at, mu_of, privatised, updates_within
 from polytempo.serve.client.uploads import end_of, start_of, trained_by

@@ -82,7 +82,7 @@ def beginning(
     """How to make the service as it was before the journal's first event."""
     schema, initial = journal.schema, _read_initial(journal)
     given = journal_objects(journal, settings, objects)
-    return lambda: Service(settings.begin(initial, schema, objects=given))
+    return lambda: Service(settings.begin(settings.make(), initial, schema, objects=given))
 
 
 def journal_objects(
@@ -121,7 +121,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
         objects = {"proxies": sets, **objects}
 
     def begin() -> Service:
-        return Service(settings.begin(initial, schema, objects=objects))
+        return Service(settings.begin(settings.make(), initial, schema, objects=objects))
 
     about = {
         "settings": settings.lasting(),

@@ -142,7 +142,7 @@ def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[E
 
 def _as_found(real: Service, method: StrategySettings, objects: Mapping[str, Any] | None) -> Service:
     """Another strategy with the model and the clients of a service."""
-    service = Service(method.begin(real.first_model().clone(), real.schema, objects=objects))
+    service = Service(method.begin(method.make(), real.first_model().clone(), real.schema, objects=objects))
     present = [client for client in real.members if real.is_member(client)]
     for client in present:
         service.apply(Event("joined", real.now, client))

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 
+from polytempo.core.disk.tensor_format import header
 from polytempo.core.schema import Schema
 from polytempo.core.state import pack, unpack
-from polytempo.core.tensor_format import header
 from polytempo.core.vectors import floats
 from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body, memory_of, read_body
 from polytempo.serve.protocol.framing import Buffer

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from polytempo.core.files import sync_directory
+from polytempo.core.disk.files import sync_directory
 from polytempo.serve.protocol.framing import Buffer
 
 SEGMENT_BYTES = 64 << 20

@@ -23,7 +23,7 @@ from typing import Any, cast
 from safetensors import SafetensorError
 from torch import Tensor
 
-from polytempo.core.locks import LockedError, take
+from polytempo.core.disk.locks import LockedError, take
 from polytempo.core.schema import Schema
 from polytempo.core.state import load, pack, save_packed
 from polytempo.serve.journal.database import (

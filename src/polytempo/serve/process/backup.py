@@ -20,8 +20,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from polytempo.core.disk.files import hand_over, sync_directory, write_bytes
 from polytempo.core.errors import UserError
-from polytempo.core.files import hand_over, sync_directory, write_bytes
 from polytempo.serve.access.roster import Roster, with_tables
 from polytempo.serve.journal.copying import copy_file, copy_journal, renumber, write_new
 from polytempo.serve.journal.opening import settings_in

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from polytempo.core.packing import Packer, as_text
+from polytempo.core.disk.packing import Packer, as_text
 
 
 def pack_answers(answers: Mapping[str, Any]) -> tuple[str, list[np.ndarray]]:

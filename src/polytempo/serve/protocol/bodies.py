@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from polytempo.core.disk.tensor_format import ITEM_BYTES, header, read_parts
 from polytempo.core.schema import Schema
-from polytempo.core.tensor_format import ITEM_BYTES, header, read_parts
 from polytempo.serve.protocol.framing import Buffer, WireError
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.branch import branches
+from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import UserError
-from polytempo.core.files import write_bytes
 from polytempo.core.status import Status
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.journal.store import Journal

@@ -64,7 +64,7 @@ class StrategySettings(BaseModel):
         self.make()
 
     def make(self) -> Strategy:
-        """The strategy, not begun, with robust mixing around it where that is set."""
+        """The strategy, not begun, with robust mixing around it where that is set. ``begin`` takes it."""
         strategy, mix = make_strategy(self.strategy, self.parameters), parse_robust(self.robust)
         if mix is not None and strategy.unmixable:
             raise UserError(
@@ -75,13 +75,14 @@ class StrategySettings(BaseModel):
 
     def begin(
         self,
+        strategy: Strategy,
         initial: Tensor,
         schema: Schema,
         planned_updates: int | None = None,
         objects: Mapping[str, Any] | None = None,
     ) -> Strategy:
-        """The strategy before its first event."""
-        strategy, quota = self.make(), parse_quota(self.participation)
+        """The same strategy, before its first event."""
+        quota = parse_quota(self.participation)
         strategy.begin(Setting(initial, schema, self.work(), quota, self.seed, planned_updates, objects or {}))
         check_packable(strategy)
         return strategy

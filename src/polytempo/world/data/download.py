@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from polytempo.core.disk.files import write_whole
 from polytempo.core.errors import UserError
-from polytempo.core.files import write_whole
 from polytempo.world.data.sources import Download, Source, datasets, default_data_dir, expanded, files_wanted
 
 Progress = Callable[[str, int, int | None], None]

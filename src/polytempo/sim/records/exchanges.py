@@ -10,9 +10,9 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.state import stateful
-from polytempo.sim.history import History, Row
 from polytempo.sim.lookahead import Lookahead
-from polytempo.sim.measures import score_clients
+from polytempo.sim.records.history import History, Row
+from polytempo.sim.records.measures import score_clients
 from polytempo.sim.world import World
 from polytempo.strategies.base.strategy import Strategy
 

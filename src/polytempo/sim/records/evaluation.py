@@ -8,10 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from polytempo.core.events import Update
-from polytempo.sim.history import History, graph_row
 from polytempo.sim.lookahead import Lookahead
-from polytempo.sim.measures import evaluation_row, score_clients, score_cluster_models
-from polytempo.sim.sketches import Sketches
+from polytempo.sim.records.history import History, graph_row
+from polytempo.sim.records.measures import evaluation_row, score_clients, score_cluster_models
+from polytempo.sim.records.sketches import Sketches
 from polytempo.sim.world import World
 from polytempo.strategies.base.strategy import Strategy
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from polytempo.sim.history import History, Row
+from polytempo.sim.records.history import History, Row
 
 MINUTE = 60.0
 

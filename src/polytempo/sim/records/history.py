@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.files import write_bytes
 from polytempo.core.orders import Due
 from polytempo.sim.training import Training
 
