@@ -64,27 +64,27 @@ class ICFL(RisingThreshold, Rounds):
     reconstructed = True
 
     def setup(self) -> None:
-        self.handed_in: dict[int, Tensor] = {}
+        self.latest: dict[int, Tensor] = {}
         """The models of the last round."""
 
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         self.t += 1
-        self.handed_in = {update.client: update.own.weights for update in updates}
+        self.latest = {update.client: update.own.weights for update in updates}
         averaged = self.clusters.at_home(updates)
         for cluster, theirs in averaged.items():
             self.clusters.branches[cluster].step(mean_delta(theirs))
-        for client in [client for client in self.clusters.newcomers if client in self.handed_in]:
-            self.clusters.assign(client, nearest(self.handed_in[client], self.models(), self.clusters.largest()))
+        for client in [client for client in self.clusters.newcomers if client in self.latest]:
+            self.clusters.assign(client, nearest(self.latest[client], self.models(), self.clusters.largest()))
         for cluster, theirs in averaged.items():
             members = self.clusters.splittable(cluster, [update.client for update in theirs])
             if members:
-                units = unit_sum([self.handed_in[client] for client in members])
-                parts, why = self.verdict(units, members, self.handed_in)
+                units = unit_sum([self.latest[client] for client in members])
+                parts, why = self.verdict(units, members, self.latest)
                 if len(parts) == 2:
                     self.clusters.split(cluster, parts, now, why)
 
     def similarity(self) -> np.ndarray | None:
-        return cosines_by_client(self.handed_in)
+        return cosines_by_client(self.latest)
 
 
 @strategy("icfl-async")
