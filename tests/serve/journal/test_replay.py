@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from polytempo.cli.main import app
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
+from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.journal.store import Journal
@@ -186,3 +187,13 @@ def test_a_copy_of_the_directory_goes_on_elsewhere(served, tmp_path_factory):
     opened = open_service(elsewhere, tiny_settings(directory, "fedasync", seed=3))
     assert opened.service.digest() == digest
     opened.journal.close()
+
+
+def test_a_journal_of_an_older_format_is_refused_with_a_sentence(tmp_path):
+    with hosted(tmp_path) as host:
+        some_events(host)
+        journal = host.host.journal
+        journal.describe({**journal.about, "format": 1})
+    for read in (replay, lambda directory: open_service(directory, host.settings)):
+        with pytest.raises(JournalError, match=r"written by Polytempo 0\.1.*another --dir"):
+            read(host.directory)

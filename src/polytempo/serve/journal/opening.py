@@ -40,6 +40,8 @@ from polytempo.serve.state.service import Service
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import write_proxies
 
+FORMAT = 2
+"""Of journals. Those of Polytempo 0.1 name none; their snapshots hold classes that have moved since."""
 RENUMBERED_BY = 10**12
 """When events were lost, orders are numbered so far ahead that no client's old task is taken for a new one,
 however many they were: at a thousand orders a second this many take thirty years."""
@@ -124,6 +126,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
         return Service(settings.begin(settings.make(), initial, schema, objects=objects))
 
     about = {
+        "format": FORMAT,
         "settings": settings.lasting(),
         "schema": {"names": schema.names, "shapes": schema.shapes, "parameters": schema.parameter_count},
         "versions": code_versions(settings),
@@ -214,6 +217,11 @@ def settings_in(directory: Path) -> ServiceSettings:
 
 def settings_of(journal: Journal) -> ServiceSettings:
     """The settings that a journal was begun with; those that did not exist then have their defaults."""
+    if journal.about.get("format") != FORMAT:
+        raise JournalError(
+            f"The journal in {journal.directory} was written by Polytempo 0.1, which this version cannot read. Begin a "
+            "new service in another --dir; to look at the old one, install polytempo 0.1."
+        )
     try:
         return ServiceSettings.model_validate(journal.about["settings"])
     except ValidationError as error:
