@@ -70,22 +70,22 @@ def milliseconds(work: Callable[[], object], times: int = 50) -> float:
 
 def hits(data_dir: Path, seed: int) -> tuple[float, float, float, int]:
     """Of all judged states of a run by the RNN: how often it, and the mean of the last ten changes, was right, the
-    share of the commoner outcome, and the number of states."""
+    share of the commoner label, and the number of states."""
     judged: list[tuple[bool, bool, bool]] = []
     record, decide = Echo.record, Echo.decide
     open_states: dict[int, tuple[bool, bool, float]] = {}
 
     def note_record(echo: Echo, model: Tensor, change: float) -> None:
         if id(echo) in open_states:
-            said, by_mean, accumulated = open_states.pop(id(echo))
-            outcome = accumulated >= change
-            judged.append((said == outcome, by_mean == outcome, outcome))
+            predicted, by_mean, accumulated = open_states.pop(id(echo))
+            label = accumulated >= change
+            judged.append((predicted == label, by_mean == label, label))
         record(echo, model, change)
 
     def note_decide(echo: Echo, policy: Any, rho: float) -> bool:
-        said = decide(echo, policy, rho)
-        open_states[id(echo)] = (said, bool(echo.accumulated >= np.mean(echo.changes)), echo.accumulated)
-        return said
+        predicted = decide(echo, policy, rho)
+        open_states[id(echo)] = (predicted, bool(echo.accumulated >= np.mean(echo.changes)), echo.accumulated)
+        return predicted
 
     Echo.record, Echo.decide = note_record, note_decide  # type: ignore[method-assign]
     try:
@@ -107,8 +107,8 @@ def hits(data_dir: Path, seed: int) -> tuple[float, float, float, int]:
         )
     finally:
         Echo.record, Echo.decide = record, decide  # type: ignore[method-assign]
-    said, by_mean, outcome = np.array(judged).mean(axis=0)
-    return float(said), float(by_mean), float(max(outcome, 1 - outcome)), len(judged)
+    predicted, by_mean, label = np.array(judged).mean(axis=0)
+    return float(predicted), float(by_mean), float(max(label, 1 - label)), len(judged)
 
 
 def main() -> None:
@@ -126,10 +126,10 @@ def main() -> None:
         print(f"{name:28s} {spent:7.2f} ms per update, {clusters:.1f} clusters, {spent / per_pass:.1f} distances")
     if given.data_dir is not None:
         for seed in (1, 2, 3):
-            said, by_mean, commoner, states = hits(given.data_dir, seed)
+            predicted, by_mean, commoner, states = hits(given.data_dir, seed)
             print(
-                f"seed {seed}: the predictor is right in {said:.1%} of {states:,} states, the mean of ten in "
-                f"{by_mean:.1%}, the commoner outcome in {commoner:.1%}"
+                f"seed {seed}: the predictor is right in {predicted:.1%} of {states:,} states, the mean of ten in "
+                f"{by_mean:.1%}, the commoner label in {commoner:.1%}"
             )
 
 

@@ -66,9 +66,9 @@ class Clients:
 
     def updates(self, pace: Pace) -> Iterator[Update]:
         """For ever. What a client learns is half its group's and half its own."""
-        place = 0
+        index = 0
         while True:
-            client, place = place % self.clients, place + 1
+            client, index = index % self.clients, index + 1
             model = (
                 self._draw(len(self.initial), "client", client).add_(self.groups[client % GROUPS]).add_(self.initial)
             )
@@ -118,11 +118,11 @@ def measure_sparse(who: Clients, repeats: int) -> None:
 
 def compare(rows: str, pace: Pace, updates: Iterator[Update], limit: Callable[[], object], repeats: int) -> None:
     mine, least, moved = [], [], []
-    for place in range(repeats + 2):
+    for index in range(repeats + 2):
         update = next(updates)
         taken = np.count_nonzero(np.delete(pace.graph.column(update.client), update.client))
         times = spent(lambda update=update: pace.updated(update, 0.0)), spent(limit)  # type: ignore[misc]
-        if place >= 2:  # the first are warm-up: compilation, threads
+        if index >= 2:  # the first are warm-up: compilation, threads
             mine.append(times[0])
             least.append(times[1])
             moved.append(taken)
@@ -157,15 +157,15 @@ def measure_rows(clients: int) -> None:
     rng = stream(0, "rows", clients)
     rows = [1 / clients + 0.75 * rng.uniform(-0.2, 1, clients) for _ in range(20)]
     ours = np.median([spent(lambda v=v: project_simplex(v))[0] for v in rows])  # type: ignore[misc]
-    said = f"a row of {clients:,} clients: closed form {1e6 * ours:,.0f} us, all rows {clients * ours:.3f} s"
+    text = f"a row of {clients:,} clients: closed form {1e6 * ours:,.0f} us, all rows {clients * ours:.3f} s"
     if cvxpy is None:
-        print(f"{said}; cvxpy is not installed and not timed")
+        print(f"{text}; cvxpy is not installed and not timed")
         return
     solved: list[np.ndarray] = []
     theirs = np.median([spent(lambda v=v: solved.append(by_cvxpy(v)))[0] for v in rows[:7]])  # type: ignore[misc]
     apart = max(np.abs(project_simplex(v) - found).max() for v, found in zip(rows[:7], solved, strict=True))
     print(
-        f"{said}; cvxpy {1e3 * theirs:,.1f} ms, all rows {clients * theirs:,.1f} s: {theirs / ours:,.0f} times as "
+        f"{text}; cvxpy {1e3 * theirs:,.1f} ms, all rows {clients * theirs:,.1f} s: {theirs / ours:,.0f} times as "
         f"long, at most {apart:.0e} apart"
     )
 

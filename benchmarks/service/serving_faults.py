@@ -131,31 +131,31 @@ class ServerProcess:
         context.set_forkserver_preload(
             ["polytempo.serve.process.running", "polytempo.serve.client.client", "polytempo.serve.journal.replay"]
         )
-        self._hear, tell = context.Pipe(duplex=False)
+        self._pipe, tell = context.Pipe(duplex=False)
         self._process = context.Process(target=serve, args=(tell, directory, strategy, port), daemon=True)
         self._process.start()
         tell.close()
-        self.said: list[object] = []
+        self.messages: list[object] = []
 
     def wait_until_it_listens(self) -> None:
-        while "listening" not in self.said:
-            if not self._hear.poll(TIME_LIMIT):
+        while "listening" not in self.messages:
+            if not self._pipe.poll(TIME_LIMIT):
                 raise TimeoutError(f"the server does not listen within {TIME_LIMIT:.0f} s")
-            self.said.append(self._hear.recv())
+            self.messages.append(self._pipe.recv())
 
     def kill(self) -> None:
         self._process.kill()
         self._process.join()
         try:
             while True:
-                self.said.append(self._hear.recv())
+                self.messages.append(self._pipe.recv())
         except EOFError:
-            self._hear.close()
+            self._pipe.close()
 
     @property
     def recovered(self) -> tuple[str, float] | None:
         """Digest and seconds; None if it was killed before."""
-        return next((said for said in self.said if isinstance(said, tuple)), None)
+        return next((message for message in self.messages if isinstance(message, tuple)), None)
 
 
 # The load: clients in threads of this process.

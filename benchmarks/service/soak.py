@@ -1,4 +1,4 @@
-"""Does a service last? One server, as ``polytempo serve`` runs it (mTLS, tokens, an operators' door, clipping and
+"""Does a service last? One server, as ``polytempo serve`` runs it (mTLS, tokens, a listener for operators, clipping and
 robust mixing), under clients that join, leave, crash, come back and send rubbish, some of them compressed; strangers
 that hold connections open; and an operator who looks, reloads, backs up and restores, and revokes clients, who enrol
 anew. It is killed with SIGKILL every few minutes and started again; every fourth time it is asked to stop with SIGTERM
@@ -132,12 +132,12 @@ class Soak:
 
     def _watch(self, until: float) -> None:
         while time.time() < until:
-            self._hear(LOOK_EVERY)
+            self._receive(LOOK_EVERY)
             self.account.look(self.directory, self._server.process.pid)
             if (status := self._server.process.poll()) is not None:
                 raise BrokenError(f"the server ended by itself with {status}: see {self.directory / 'stderr.log'}.")
 
-    def _hear(self, seconds: float) -> bool:
+    def _receive(self, seconds: float) -> bool:
         """What the clients tell, for so long; whether they are at their end."""
         ends = time.monotonic() + seconds
         while self._clients.poll(max(ends - time.monotonic(), 0.0)):
@@ -147,7 +147,7 @@ class Soak:
                 raise BrokenError("the clients' process has ended by itself.") from None
             if told is None:
                 return True
-            self.account.hear(told)
+            self.account.add(told)
         self._take_checks()
         return False
 
@@ -168,7 +168,7 @@ class Soak:
         self._check_a_copy(f"copy-{len(account.stops)}")
         self._server = self._start()
         while not self._server.listening.is_set():
-            self._hear(0.1)
+            self._receive(0.1)
             if self._server.process.poll() is not None or time.time() > ended + TIME_LIMIT:
                 raise BrokenError(f"the server does not start again: see {self.directory / 'stderr.log'}.")
         up = time.time()
@@ -185,7 +185,7 @@ class Soak:
         account.counts += self._operator.counts
         account.wrong += self._operator.wrong
         self._clients.send("stop")
-        while not self._hear(LOOK_EVERY):
+        while not self._receive(LOOK_EVERY):
             account.look(self.directory, self._server.process.pid)
         status = self._server.end(signal.SIGTERM)
         account.wrong += [] if status == 0 else [f"the last server ended with {status}"]
@@ -226,7 +226,7 @@ def main() -> None:
     wrong = account.wrong + broken_bounds(account)
     honest = [client for client in in_quarantine if not soak.plan.is_rogue(client)]
     wrong += [f"client {client} is in quarantine and sent no rubbish" for client in honest]
-    said = {
+    record = {
         "settings": {name: str(value) for name, value in vars(chosen).items()},
         "figures": figures,
         "minutes": [minute.row() for minute in account.minutes],
@@ -235,7 +235,7 @@ def main() -> None:
         "quarantined": in_quarantine,
         "wrong": wrong,
     }
-    (chosen.out / "soak.json").write_text(json.dumps(said, indent=1))
+    (chosen.out / "soak.json").write_text(json.dumps(record, indent=1))
     draw(account, chosen.out)
     print_table(account, figures)
     if wrong:

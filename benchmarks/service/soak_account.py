@@ -115,7 +115,7 @@ class Account:
         self.minutes += [Minute() for _ in range(number + 1 - len(self.minutes))]
         return self.minutes[number]
 
-    def hear(self, told: Told) -> None:
+    def add(self, told: Told) -> None:
         self.begun.update(told.begun)
         self.acknowledged.update(told.acknowledged)
         self.counts += told.counts

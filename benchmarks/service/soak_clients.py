@@ -98,9 +98,9 @@ async def _run(driver: Connection, plan: Plan) -> None:
     crowd.told.faults += [f"{len(late)} clients did not come to an end"] if late else []
     for client in late:
         client.cancel()
-    for outcome in await asyncio.gather(*clients, return_exceptions=True):
-        if isinstance(outcome, Exception):
-            crowd.told.faults.append(f"a client failed: {outcome!r}")
+    for ended in await asyncio.gather(*clients, return_exceptions=True):
+        if isinstance(ended, Exception):
+            crowd.told.faults.append(f"a client failed: {ended!r}")
     driver.send(crowd.take_told())
     driver.send(None)
 
@@ -282,8 +282,8 @@ class _Client:
         self.task = answer.task.number
 
     def _push_head(self, size: int = 0, **changed: Any) -> Head:
-        said = {"task": self.task, "base": self.task, "samples": 1, "steps": 1, "ready": True, **changed}
-        return Head(request=1 << 30, size=size, push=Push(**said))
+        fields = {"task": self.task, "base": self.task, "samples": 1, "steps": 1, "ready": True, **changed}
+        return Head(request=1 << 30, size=size, push=Push(**fields))
 
     def _body(self) -> list[bytes]:
         """What is pushed for the task: the same again if it is."""

@@ -68,9 +68,9 @@ class Operator:
                     self.counts["operator: no answer"] += 1
 
     def _look(self) -> None:
-        said = json.loads(self._ask("GET", "/api/status"))
-        if said["status"] and said["status"]["access_problem"]:
-            self.wrong.append(f"the server cannot read access.json: {said['status']['access_problem']}")
+        shown = json.loads(self._ask("GET", "/api/status"))
+        if shown["status"] and shown["status"]["access_problem"]:
+            self.wrong.append(f"the server cannot read access.json: {shown['status']['access_problem']}")
         if b"polytempo_updates_total" not in self._ask("GET", "/metrics"):
             self.wrong.append("the metrics lack the updates")
 
@@ -102,7 +102,7 @@ class Operator:
                 (client, revoked + AT_ONCE),
             ).fetchall()
         if rows:
-            self.wrong.append(f"client {client} was heard {rows[0][0] - revoked:.1f} s after it was revoked")
+            self.wrong.append(f"client {client} handed in an update {rows[0][0] - revoked:.1f} s after it was revoked")
 
     def _is_back(self, client: int) -> bool:
         return not (self.codes / str(client)).exists()
@@ -126,9 +126,9 @@ class Operator:
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
-            said = answer.read()
+            body = answer.read()
         finally:
             connection.close()
         if answer.status != 200:
-            self.wrong.append(f"{method} {path} was answered with {answer.status}: {said[:200]!r}")
-        return said
+            self.wrong.append(f"{method} {path} was answered with {answer.status}: {body[:200]!r}")
+        return body

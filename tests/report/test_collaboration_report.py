@@ -346,17 +346,17 @@ def test_a_multicast_is_one_line_through_its_refreshes():
     line = axes.lines[0].get_xydata()
     assert line[:3].tolist() == [[30.5, 0], [30.5, 1], [31.0, 3]]  # rows: the slowest client, 3, is on top
     assert np.isnan(line[3:]).all()
-    keys = {"sent together (broadcast or multicast)", "refresh of a client in training"}
+    keys = {"sent together (broadcast)", "refresh of a client in training"}
     assert keys <= {text.get_text() for text in axes.get_legend().texts}
 
 
 def test_the_page_counts_multicasts():
     html = page([timeline_run([refresh(30.0, 0, 30.0)], multicasts=12, refreshes=37)], "multicasts")
-    assert "multicasts in the whole run: 12; refreshes: 37" in html
+    assert "Broadcasts in the whole run: 12; refreshes: 37" in html
     timeline_svg = html.split("timeline0-", 1)[1].split("</svg>")[0]
     assert "refresh of a client in training" in timeline_svg
     assert "sent together" not in timeline_svg  # a single refresh needs no line
-    assert "multicast" not in page([timeline_run([], multicasts=0, refreshes=0)], "none")
+    assert "broadcast" not in page([timeline_run([], multicasts=0, refreshes=0)], "none")
 
 
 def test_the_table_shows_downloads_only_where_somebody_downloads_more():

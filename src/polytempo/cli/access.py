@@ -132,7 +132,7 @@ def enrol(
 
 
 def release(directory: Directory, client: Annotated[int, typer.Argument(help="number of the client", min=0)]) -> None:
-    """Let a client out of quarantine: a running server listens to it again at once."""
+    """Let a client out of quarantine: a running server accepts it again at once."""
     release_client(directory, client)
     print(f"client {client} is out of quarantine")
 

@@ -68,5 +68,5 @@ def branches(state: Any, name: str = "") -> Iterator[tuple[str, Branch]]:
         for key, value in state.items():
             yield from branches(value, f"{name}.{key}" if name else str(key))
     elif isinstance(state, list | tuple | deque):
-        for place, value in enumerate(state):
-            yield from branches(value, f"{name}.{place}")
+        for index, value in enumerate(state):
+            yield from branches(value, f"{name}.{index}")

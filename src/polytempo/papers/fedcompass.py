@@ -115,7 +115,7 @@ def _column(clients: int, devices: str) -> str:
     return f"{clients} clients, {devices}"
 
 
-def _place(clients: int, devices: str) -> int:
+def _index(clients: int, devices: str) -> int:
     return len(DEVICES) * CLIENTS.index(clients) + list(DEVICES).index(devices)
 
 
@@ -127,7 +127,7 @@ def _table1(partition: str, clients: int, devices: str) -> Table:
         TO_TARGET,
         _world(clients, devices, partition),
         [
-            Case(label, settings, {"time_to_target": paper[label][_place(clients, devices)]}, "fedcompass")
+            Case(label, settings, {"time_to_target": paper[label][_index(clients, devices)]}, "fedcompass")
             for label, settings in _methods(clients).items()
         ],
         FIGURES,
@@ -142,7 +142,7 @@ def _ratios(clients: int, devices: str) -> list[Case]:
         Case(
             label,
             {"strategy": "fedcompass", "parameters": _fewest(label, Q[clients])},
-            {"time_to_target": paper[_place(clients, devices)]},
+            {"time_to_target": paper[_index(clients, devices)]},
             "1/Q = 0.2",
         )
         for label, paper in TABLE3.items()

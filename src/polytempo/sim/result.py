@@ -131,7 +131,7 @@ class HasFigures:
     )
     peak_down = Figure[int | None]("The same for bytes downloaded.", "bytes", title="peak MB/min down")
     downloads_ratio = Figure[float | None](
-        "bytes_down over what one model per order would have been, orders in flight at the end included: exactly 1 for "
+        "bytes_down over what one model per order would have been, open tasks at the end included: exactly 1 for "
         "FedAsync; null where models do not travel. More than 1 where orders carry several models, where clients in "
         "training are refreshed, or where pulls are answered.",
         "",

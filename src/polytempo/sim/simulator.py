@@ -1,7 +1,7 @@
 """The simulator: a virtual clock, a heap of events, and a strategy that never learns that time is not real.
 
 Virtual time comes from the device model only, never from how long this machine took. Training runs ahead on worker
-threads (``lookahead``); since one client's result never depends on who else is in flight, a run is bit-identical
+threads (``lookahead``); since one client's result never depends on who else is training, a run is bit-identical
 whatever the number of workers."""
 
 from collections.abc import Callable

@@ -139,14 +139,14 @@ class Hosted:
         weights: Tensor | None = None,
         tensors: Mapping[str, np.ndarray] | None = None,
         answers: Mapping[str, Any] | None = None,
-        **said: Any,
+        **changed: Any,
     ) -> tuple[Head, list[Buffer]]:
         """What an honest client pushes, unless something is changed."""
         flight, schema = self.host.service.flights[client], self.host.service.schema
         given: dict[str, Any] = {"task": flight.number, "base": flight.sends[-1][0] if flight.sends else flight.number}
         text, extra = pack(dict(answers or {}))
         given |= {"samples": 10, "steps": flight.order.work.steps_for(10), "answers": text, "ready": True}
-        head = Head(push=Push(**{**given, **said}))
+        head = Head(push=Push(**{**given, **changed}))
         if weights is None:
             start = flight.base(head.push.base, head.push.chosen if head.push.HasField("chosen") else None)
             weights = (flight.order.weights if start is None else start[0]) + by

@@ -170,10 +170,10 @@ def carried_out(sim: Simulator, happened: Happened, order: Train, count: int, se
     )
 
 
-def ready_follows(script: list[Happened], place: int) -> bool:
+def ready_follows(script: list[Happened], index: int) -> bool:
     """Does the client say ready in the same breath?"""
-    here = script[place]
-    after = script[place + 1 : place + 2]
+    here = script[index]
+    after = script[index + 1 : index + 2]
     return bool(after) and (after[0].kind, after[0].client, after[0].at) == ("ready", here.client, here.at)
 
 
@@ -189,8 +189,8 @@ def same(a: Send, b: Send) -> bool:
 
 def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
     """Let the same things happen to a service."""
-    said_ready = False
-    for place, happened in enumerate(script):
+    told_ready = False
+    for index, happened in enumerate(script):
         client = happened.client
         hosted.clock.now = happened.at
         if happened.kind == "fired":
@@ -201,24 +201,24 @@ def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
             hosted.pull(client)
         elif happened.kind == "left":
             hosted.leave(client)
-        elif happened.kind == "ready" and not said_ready:
+        elif happened.kind == "ready" and not told_ready:
             hosted.ready(client)
         elif happened.kind == "updated":
             flight = hosted.host.service.flights[client]
             sends = heeded(flight.sends, happened)
-            outcome = carried_out(sim, happened, flight.order, flight.count, [send for _, send in sends])
+            update = carried_out(sim, happened, flight.order, flight.count, [send for _, send in sends])
             answer = hosted.push(
                 client,
-                weights=outcome.weights,
+                weights=update.weights,
                 base=sends[-1][0] if sends else flight.number,
                 samples=sim.federation.samples(client, happened.generation),
                 steps=happened.steps,
-                chosen=outcome.chosen,
-                answers=outcome.answers,
-                ready=ready_follows(script, place),
+                chosen=update.chosen,
+                answers=update.answers,
+                ready=ready_follows(script, index),
             )
             assert answer.WhichOneof("kind") in ("task", "accepted")
-        said_ready = happened.kind == "updated" and ready_follows(script, place)
+        told_ready = happened.kind == "updated" and ready_follows(script, index)
 
 
 def told(hosted: Hosted) -> list[tuple[str, int, float]]:

@@ -16,7 +16,7 @@ from polytempo.learn.fused.vector import LANES
 from polytempo.learn.job import Job, Refresh
 
 LONGEST_SEGMENT = 0.02
-"""Seconds, unless one step takes longer: how late a training that listens may hear of something."""
+"""Seconds after which a training that listens notices a refresh at the latest, unless one step takes longer."""
 
 
 def why_unsupported(module: nn.Module) -> str | None:

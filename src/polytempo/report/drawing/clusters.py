@@ -124,11 +124,11 @@ def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
     figure, axes = canvas()
     drawn: list[Line2D] = []
     colours = group_colours(run, colour)
-    for place, (number, cluster) in enumerate(family.items()):
+    for index, (number, cluster) in enumerate(family.items()):
         values = [(row.get("accuracy_per_cluster") or {}).get(str(number), np.nan) for row in run.evaluations]
         group = largest_group(cluster.clients, groups_at(run, cluster.ended))
         shade = (
-            INK if cluster.parts else GROUP_COLOURS[place % len(GROUP_COLOURS)] if group == NO_GROUP else colours[group]
+            INK if cluster.parts else GROUP_COLOURS[index % len(GROUP_COLOURS)] if group == NO_GROUP else colours[group]
         )
         dash = DASHES[sum(line.get_color() == shade for line in drawn) % len(DASHES)]
         drawn.append(key(f"cluster {number}", shade, dash, 0.9 if cluster.parts else 1.6))

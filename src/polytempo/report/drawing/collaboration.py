@@ -43,7 +43,7 @@ def heat_maps(run: Run, graphs: Sequence[Graph], colour: str) -> Figure:
     colours = group_colours(run, colour)
     handles: list[Artist] = [*keys_of_groups(colours), *_key_of_unknown(graphs)]
     figure, panels = _panels(graphs, handles, SCALES)
-    for place, (axes, graph, weights) in enumerate(zip(panels, graphs, of_others, strict=True)):
+    for index, (axes, graph, weights) in enumerate(zip(panels, graphs, of_others, strict=True)):
         image = mpl.colormaps[OF_OTHERS](shades(np.nan_to_num(weights)))
         image[np.isnan(weights)] = to_rgba(UNKNOWN)
         if len(weights) == graph.clients:
@@ -51,8 +51,8 @@ def heat_maps(run: Run, graphs: Sequence[Graph], colour: str) -> Figure:
             image[known, known] = 1.0  # white
         axes.imshow(image, interpolation="none", extent=(0, graph.clients, graph.clients, 0))
         groups_beside(axes, groups_at(run, np.inf)[order], colours)
-        _name_clients(axes, order, "whose model" if place % ABREAST == 0 else "")
-        _own_weights(axes, graph.matrix().diagonal()[order])
+        _name_clients(axes, order, "whose model" if index % ABREAST == 0 else "")
+        _draw_self_weights(axes, graph.matrix().diagonal()[order])
     _scale(figure, panels, 0.55, OF_OTHERS, shades, "another’s weight")
     _scale(figure, panels, 0.0, OF_ITSELF, Normalize(0.0, 1.0), "own weight")
     if handles:
@@ -107,8 +107,8 @@ def _panels(graphs: Sequence[Graph], handles: Sequence[Artist], right: float) ->
     height = legend_height(handles, width) + lines * (side + BELOW)
     figure = Figure(figsize=(width, height))
     panels = []
-    for place, graph in enumerate(graphs):
-        line, column = divmod(place, ABREAST)
+    for index, graph in enumerate(graphs):
+        line, column = divmod(index, ABREAST)
         corner = LEFT + column * (side + GAP), BELOW + (lines - 1 - line) * (side + BELOW)
         axes = styled(figure.add_axes((corner[0] / width, corner[1] / height, side / width, side / height)))
         axes.grid(visible=False)
@@ -128,7 +128,7 @@ def _name_clients(axes: Axes, order: np.ndarray, title: str) -> None:
     axes.set_ylabel(title, fontsize=SMALL + 0.5, color=INK, labelpad=3 if len(order) <= NAMED_ROWS else 10)
 
 
-def _own_weights(axes: Axes, weights: np.ndarray) -> None:
+def _draw_self_weights(axes: Axes, weights: np.ndarray) -> None:
     """A column of its own, since what clients keep of themselves would outshine all other weights."""
     beside = axes.inset_axes((1.03, 0.0, 0.045, 1.0))
     shades = mpl.colormaps[OF_ITSELF].with_extremes(bad=UNKNOWN)

@@ -112,7 +112,7 @@ def _draw_sent_together(axes: Axes, marks: Sequence[Row], row_of: dict[int, int]
     broken = [point for reached in sent.values() if len(reached) > 1 for point in (*sorted(reached), _BREAK)]
     looks: dict[str, Any] = {"color": INK, "linewidth": 0.7}
     axes.plot([time for _, time in broken], [row for row, _ in broken], **looks)
-    return [Line2D([], [], label="sent together (broadcast or multicast)", **looks)] if broken else []
+    return [Line2D([], [], label="sent together (broadcast)", **looks)] if broken else []
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Row], row_of: dict[int, int], until: float) -> list[Line2D]:

@@ -72,8 +72,8 @@ def neighbours_together(graph: Graph, groups: np.ndarray | None) -> np.ndarray:
     distances = np.clip(1.0 - profiles @ profiles.T, 0.0, None)
     np.fill_diagonal(distances, 0.0)
     tree = linkage(squareform(distances, checks=False), "average", optimal_ordering=graph.clients <= 300)
-    place = np.argsort(leaves_list(tree))
-    return np.argsort(place) if groups is None else np.lexsort((place, groups))
+    position = np.argsort(leaves_list(tree))
+    return np.argsort(position) if groups is None else np.lexsort((position, groups))
 
 
 class Edge(NamedTuple):

@@ -57,8 +57,8 @@ def rate(run: Run, direction: str, resolution: Resolution) -> Rate:
     """What travelled in one direction, from the start of a run to its end."""
     time = np.array([row["time"] for row in run.traffic_log])
     megabytes = np.array([row[direction] for row in run.traffic_log]) / 1e6
-    intervals, place = np.unique((time // resolution.seconds).astype(int), return_inverse=True)
-    per_interval = np.bincount(place, megabytes)
+    intervals, interval = np.unique((time // resolution.seconds).astype(int), return_inverse=True)
+    per_interval = np.bincount(interval, megabytes)
     bin_of = intervals // resolution.per_bin
     bins = int(end_of(run) // resolution.bin_seconds) + 1
     mean = np.bincount(bin_of, per_interval, bins) / resolution.per_bin

@@ -28,9 +28,9 @@ def section(runs: Runs) -> Section:
     """For contenders that plan arrivals, the arrival groups of the first seed that has some."""
     content = "".join(
         run_heading(contender, run)
-        + html_figure(arrival_timeline(run, contender.colour), f"arrivals{place}", CAPTION, wide=True)
+        + html_figure(arrival_timeline(run, contender.colour), f"arrivals{index}", CAPTION, wide=True)
         + _table(run)
-        for place, (contender, run) in enumerate(runs.first_with(Run.arrival_groups))
+        for index, (contender, run) in enumerate(runs.first_with(Run.arrival_groups))
     )
     return Section("Arrival groups", content)
 
@@ -54,7 +54,7 @@ def _table(run: Run) -> str:
 
 
 def _row(group: ArrivedGroup, decimals: int) -> list[str]:
-    first_and_last = [group.arrivals[place].arrived if group.arrivals else nan for place in (0, -1)]
+    first_and_last = [group.arrivals[index].arrived if group.arrivals else nan for index in (0, -1)]
     times = (group.expected, group.latest, *first_and_last)
     late = len(group.late())
     return [

@@ -28,8 +28,8 @@ def section(runs: Runs) -> Section:
         whole = [(run, _never_split) for run in contender.runs if run.similarity is not None and not run.splits]
         shown += [(contender, run, show) for run, show in [*clustered, *whole][:1]]
     of_runs = (
-        run_heading(contender, run) + show(contender, run, place)
-        for place, (contender, run, show) in enumerate(shown[:MOST])
+        run_heading(contender, run) + show(contender, run, index)
+        for index, (contender, run, show) in enumerate(shown[:MOST])
     )
     return Section("Clusters", _fit(runs) + "".join(of_runs))
 
@@ -47,7 +47,7 @@ def _fit(runs: Runs) -> str:
     )
 
 
-def _clusters_of(contender: Contender, run: Run, place: int) -> str:
+def _clusters_of(contender: Contender, run: Run, index: int) -> str:
     if run.splits and not run.regroupings:
         over_time, caption = cluster_tree(run, contender.colour), _tree_caption(run)
     else:
@@ -71,8 +71,8 @@ def _clusters_of(contender: Contender, run: Run, place: int) -> str:
             f"Final accuracy of each cluster{largest}: the mean over its clients, and a line from worst to best.",
         ),
     ]
-    drawn = (html_figure(figure, f"{name}{place}", text) for figure, name, text in plots if figure is not None)
-    return html_figure(over_time, f"clusters{place}", caption + colours, wide=True) + side_by_side(drawn)
+    drawn = (html_figure(figure, f"{name}{index}", text) for figure, name, text in plots if figure is not None)
+    return html_figure(over_time, f"clusters{index}", caption + colours, wide=True) + side_by_side(drawn)
 
 
 def _tree_caption(run: Run) -> str:
@@ -97,7 +97,7 @@ def _courses_caption(run: Run) -> str:
     return f"Accuracy of each cluster{' that did not split,' if run.splits else ''} while it lasted."
 
 
-def _never_split(contender: Contender, run: Run, place: int) -> str:
+def _never_split(contender: Contender, run: Run, index: int) -> str:
     assert run.similarity is not None
     share = percent(share_compared(run.similarity))
     note = html_note(f"{escape(contender.label)} never split; {share} % of the pairs of clients were compared.")
@@ -105,7 +105,7 @@ def _never_split(contender: Contender, run: Run, place: int) -> str:
     if figure is None:
         return note
     caption = "How alike the clients are, as the method knows it: bright where two agree."
-    return note + side_by_side([html_figure(figure, f"similarity{place}", caption)])
+    return note + side_by_side([html_figure(figure, f"similarity{index}", caption)])
 
 
 def _sizes_caption(run: Run) -> str:

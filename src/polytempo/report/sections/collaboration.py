@@ -24,8 +24,8 @@ def section(runs: Runs) -> Section:
     shown = runs.first_with(has_graphs)
     _check(runs.graph_at, [run for _, run in shown])
     content = "".join(
-        run_heading(contender, run) + _of_run(run, chosen_graphs(run, runs.graph_at), contender.colour, place)
-        for place, (contender, run) in enumerate(shown)
+        run_heading(contender, run) + _of_run(run, chosen_graphs(run, runs.graph_at), contender.colour, index)
+        for index, (contender, run) in enumerate(shown)
     )
     return Section("Who learns from whom", content)
 
@@ -43,12 +43,12 @@ def _check(times: Sequence[float], runs: Sequence[Run]) -> None:
             )
 
 
-def _of_run(run: Run, graphs: Sequence[Graph], colour: str, place: int) -> str:
+def _of_run(run: Run, graphs: Sequence[Graph], colour: str, index: int) -> str:
     if not graphs:
         return html_note(f"No graph by then: its first is of {amount(first_time(run))} s.")
-    drawn = html_figure(heat_maps(run, graphs, colour), f"graphs{place}", _heat_caption(run), wide=True)
+    drawn = html_figure(heat_maps(run, graphs, colour), f"graphs{index}", _heat_caption(run), wide=True)
     if run.clients() <= DRAWN:
-        drawn += html_figure(networks(run, graphs, colour), f"network{place}", _network_caption(run), wide=True)
+        drawn += html_figure(networks(run, graphs, colour), f"network{index}", _network_caption(run), wide=True)
     return drawn + _table(run, graphs)
 
 

@@ -130,17 +130,17 @@ def _mixtures(shown: Sequence[tuple[Contender, Run]]) -> str:
     of_contenders = [f"{contender.label}, seed {as_text(run.seed)}" for contender, run in shown]
     bands = "".join(
         run_heading(contender, run)
-        + html_figure(mixture_bands(run), f"mixtures{place}", _bands_caption(run), wide=True)
-        for place, (contender, run) in enumerate(shown)
+        + html_figure(mixture_bands(run), f"mixtures{index}", _bands_caption(run), wide=True)
+        for index, (contender, run) in enumerate(shown)
     )
     scatters = [
         html_figure(
             estimated_against_true(run),
-            f"shares{place}",
+            f"shares{index}",
             f"{label}: the shares in the last quarter of the exchanges. On the dashed line the estimate is right; "
             "above it the server believes in too much of a cluster, below it in too little. r is the correlation.",
         )
-        for place, ((_, run), label) in enumerate(zip(shown, of_contenders, strict=True))
+        for index, ((_, run), label) in enumerate(zip(shown, of_contenders, strict=True))
     ]
     return bands + (side_by_side(scatters) if scatters else "")
 

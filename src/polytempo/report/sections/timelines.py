@@ -16,11 +16,11 @@ def section(runs: Runs) -> Section:
     drawn = (
         html_figure(
             timeline(contender.runs[0], contender.colour),
-            f"timeline{place}",
+            f"timeline{index}",
             f"{contender.label}, seed {contender.runs[0].seed}: {CAPTION}{_more(contender.runs[0])}",
             wide=True,
         )
-        for place, contender in enumerate(runs.contenders[:MOST])
+        for index, contender in enumerate(runs.contenders[:MOST])
         if contender.runs[0].update_log
     )
     return Section("Who trained when", "".join(drawn))
@@ -30,12 +30,12 @@ def _more(run: Run) -> str:
     """What else a timeline shows."""
     held = " Thin and light is the time in which a client holds its model, before it trains it."
     asked = any("asked" in row for row in run.update_log)
-    return (held if asked else "") + (_multicasts(run) if run.refreshes else "")
+    return (held if asked else "") + (_broadcasts(run) if run.refreshes else "")
 
 
-def _multicasts(run: Run) -> str:
+def _broadcasts(run: Run) -> str:
     return (
         " A triangle is a refresh, a model sent to a client in training; a thin line joins those that were sent "
-        "together (broadcast or multicast), and a triangle on its own reached one client only, of those shown. "
-        f"Broadcasts or multicasts in the whole run: {run.multicasts:,}; refreshes: {run.refreshes:,}."
+        "together (a broadcast), and a triangle on its own reached one client only, of those shown. "
+        f"Broadcasts in the whole run: {run.multicasts:,}; refreshes: {run.refreshes:,}."
     )

@@ -164,16 +164,16 @@ class Participant:
             check_asks_nothing(task)
         self._wait_until_it_asks(task)
         local = self._own.now(task.count)
-        order, outcome, trained = _train(task, local, self._progress)
-        if outcome.steps:
+        order, update, trained = _train(task, local, self._progress)
+        if update.steps:
             self._trained_on = _look(local, task, 0)
-        self._last = local, _score(local, outcome.weights)[0]
+        self._last = local, _score(local, update.weights)[0]
         if self._ledger is None:
-            return _handed(outcome, order, local, trained)
+            return _push_arguments(update, order, local, trained)
         # With privacy, nothing else: neither answers nor the choice among candidates nor scores.
         schema = local.learner.schema
-        shown = released(task, outcome, trained_entries(schema, order.mask, order.trainable), self._ledger)
-        return _upload(shown, order, schema), len(local.train), {"steps": outcome.steps}
+        shown = released(task, update, trained_entries(schema, order.mask, order.trainable), self._ledger)
+        return _upload(shown, order, schema), len(local.train), {"steps": update.steps}
 
     def pushed(self, task: Task) -> None:
         """The server has the result: the next task brings its answer."""
@@ -219,8 +219,8 @@ def carry_out(
 ) -> tuple[Tensors, int, dict[str, Any]]:
     """Train at once; what ``Client.run`` pushes: the tensors that moved, the number of samples, and what goes with
     them."""
-    order, outcome, trained = _train(task, local, progress)
-    return _handed(outcome, order, local, trained)
+    order, update, trained = _train(task, local, progress)
+    return _push_arguments(update, order, local, trained)
 
 
 def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tuple[Train, Update, Trained]:
@@ -230,26 +230,28 @@ def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tup
     _check_questions(order.questions)
     steps = order.work.steps_for(len(local.train))
     listen = _listener(task, local.client, schema)
-    outcome = local.learner.carry_out(
+    update = local.learner.carry_out(
         Assignment(order, local.x, local.y, local.train, steps, task.count, local.seed, listen=listen)
     )
     seconds = time.perf_counter() - began
-    accuracy, loss = _score(local, outcome.start)
-    trained = Trained(task.number, outcome.version, outcome.steps, seconds, accuracy, loss)
+    accuracy, loss = _score(local, update.start)
+    trained = Trained(task.number, update.version, update.steps, seconds, accuracy, loss)
     progress(trained)
-    return order, outcome, trained
+    return order, update, trained
 
 
-def _handed(outcome: Update, order: Train, local: Local, trained: Trained) -> tuple[Tensors, int, dict[str, Any]]:
-    more: dict[str, Any] = {"steps": outcome.steps, "chosen": outcome.chosen, "answers": outcome.answers}
+def _push_arguments(
+    update: Update, order: Train, local: Local, trained: Trained
+) -> tuple[Tensors, int, dict[str, Any]]:
+    more: dict[str, Any] = {"steps": update.steps, "chosen": update.chosen, "answers": update.answers}
     if 0 <= trained.accuracy <= 1 and math.isfinite(trained.loss):  # a metric of one's own may be anything
         more |= {"accuracy": trained.accuracy, "loss": trained.loss}
-    return _upload(outcome.weights, order, local.learner.schema), len(local.train), more
+    return _upload(update.weights, order, local.learner.schema), len(local.train), more
 
 
 def order_of(task: Task, client: int, schema: Schema) -> Train:
     """The order that the server's strategy gave, out of the message that brought it."""
-    said = task.ordered
+    ordered = task.ordered
 
     def extra(prefix: str) -> Tensor:
         return _flat({name: task.extras[prefix + name] for name in schema.names}, schema)
@@ -258,26 +260,26 @@ def order_of(task: Task, client: int, schema: Schema) -> Train:
         return any(name.startswith(prefix) for name in task.extras)
 
     candidates = None
-    if said.candidate_use:
-        versions = tuple(said.candidate_versions)
+    if ordered.candidate_use:
+        versions = tuple(ordered.candidate_versions)
         models = tuple(extra(f"candidate/{i}/") for i in range(len(versions)))
-        candidates = Candidates(models, versions, said.candidate_use)  # type: ignore[arg-type]
+        candidates = Candidates(models, versions, ordered.candidate_use)  # type: ignore[arg-type]
     return Train(
         client,
         _flat(task.tensors, schema),
         task.version,
         task.work,
         Objective(
-            said.objective.proximal,
-            said.objective.cosine,
-            said.objective.l2,
+            ordered.objective.proximal,
+            ordered.objective.cosine,
+            ordered.objective.l2,
             extra("anchor/") if has("anchor/") else None,
             extra("linear/") if has("linear/") else None,
         ),
         candidates,
-        tuple(said.questions),
+        tuple(ordered.questions),
         extra("mask/").bool() if has("mask/") else None,
-        tuple(said.trainable),
+        tuple(ordered.trainable),
     )
 
 

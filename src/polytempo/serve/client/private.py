@@ -43,9 +43,9 @@ def check_asks_nothing(task: Task) -> None:
         )
 
 
-def released(task: Task, outcome: Update, trained: Tensor | None, ledger: Ledger) -> Tensor:
+def released(task: Task, update: Update, trained: Tensor | None, ledger: Ledger) -> Tensor:
     """The update that may leave, counted before it does."""
     ledger.count()
     log("released", task=task.number, updates=ledger.updates, epsilon=round(ledger.epsilon, 4))
     mask = None if trained is None else trained.numpy()
-    return tensor_of(privatised(outcome.start.numpy(), outcome.weights.numpy(), ledger.privacy, trained=mask))
+    return tensor_of(privatised(update.start.numpy(), update.weights.numpy(), ledger.privacy, trained=mask))

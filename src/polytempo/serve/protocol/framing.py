@@ -63,7 +63,7 @@ class Assembler:
         assert self._head is not None
         size = self._head.size
         if len(self._body) + len(frame.data) > size:
-            raise WireError(f"a message has more than the {size} bytes that it said it had")
+            raise WireError(f"a message has more than the {size} bytes that its head declares")
         if not frame.data and size:
             raise WireError("a frame has no data")
         self._body += frame.data

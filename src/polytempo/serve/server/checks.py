@@ -177,7 +177,7 @@ def _check_numbers(weights: Tensor, start: Tensor, norm_bound: float) -> None:
         raise Refused("the update holds NaN or Inf")
     bound = min(norm_bound * max(float(start.norm()), 1.0), LARGEST_NORM)
     if not moved <= bound:
-        raise Refused(f"the update leads {moved:.4g} away from its start; expected at most {bound:.4g}")
+        raise Refused(f"the update is {moved:.4g} away from its start; expected at most {bound:.4g}")
 
 
 def _answers(text: str, tensors: list[Tensor]) -> dict[str, Any]:

@@ -66,10 +66,10 @@ def purity(clusters: np.ndarray, groups: np.ndarray) -> float:
 def accuracy_per_cluster(clusters: np.ndarray, served: np.ndarray) -> dict[str, float] | None:
     """Cluster -> mean accuracy of its clients, None where every client is a cluster of its own. The keys are text, as
     they are in a row that was read back from its file."""
-    numbers, place, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    numbers, cluster, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     if len(numbers) == len(clusters):
         return None
-    means = np.bincount(place, served) / sizes
+    means = np.bincount(cluster, served) / sizes
     return {str(number): mean for number, mean in zip(numbers.tolist(), means.tolist(), strict=True)}
 
 
@@ -118,38 +118,40 @@ def score_clients(
     """The local test score of each client with the model it is served."""
     clients = list(clients)
     shared: dict[int, tuple[Tensor, list[int]]] = {}
-    for place, client in enumerate(clients):
+    for index, client in enumerate(clients):
         weights = model_for(client)
-        shared.setdefault(id(weights), (weights, []))[1].append(place)
-    units = [(weights, places[i:j]) for weights, places in shared.values() for i, j in _cuts(places, clients, data_of)]
+        shared.setdefault(id(weights), (weights, []))[1].append(index)
+    units = [
+        (weights, indices[i:j]) for weights, indices in shared.values() for i, j in _cuts(indices, clients, data_of)
+    ]
     scores = np.empty(len(clients))
 
     def score(part: list[tuple[Tensor, list[int]]]) -> list[tuple[list[int], np.ndarray]]:
         found = []
-        for weights, places in part:
-            data = [data_of(clients[place]) for place in places]
+        for weights, indices in part:
+            data = [data_of(clients[index]) for index in indices]
             rows = np.concatenate([d.test for d in data])
             y = torch.from_numpy(np.concatenate([d.y[d.test] for d in data]))
             values = scorer.metric(weights, x, y, rows)
             if not np.isfinite(values).all():
                 raise UserError("The metric gives NaN or Inf for some samples. Expected one finite number per sample.")
-            found.append((places, mean_per_part(values, [len(d.test) for d in data])))
+            found.append((indices, mean_per_part(values, [len(d.test) for d in data])))
         return found
 
     parts = in_parts(units, pool.workers)
     for found in pool.evaluate([lambda part=part: score(part) for part in parts]):  # type: ignore[misc]
-        for places, means in found:
-            scores[places] = means
+        for indices, means in found:
+            scores[indices] = means
     return scores
 
 
-def _cuts(places: list[int], clients: list[int], data_of: Callable[[int], ClientData]) -> Iterable[tuple[int, int]]:
+def _cuts(indices: list[int], clients: list[int], data_of: Callable[[int], ClientData]) -> Iterable[tuple[int, int]]:
     """Cut the clients of one model into runs of about one forward pass each, so that threads can share them."""
     begin, rows = 0, 0
-    for i, place in enumerate(places):
-        rows += len(data_of(clients[place]).test)
+    for i, index in enumerate(indices):
+        rows += len(data_of(clients[index]).test)
         if rows >= CHUNK:
             yield begin, i + 1
             begin, rows = i + 1, 0
-    if begin < len(places):
-        yield begin, len(places)
+    if begin < len(indices):
+        yield begin, len(indices)

@@ -17,7 +17,7 @@ class Traffic:
     def __init__(self, history: History, model_bytes: int) -> None:
         self.history = history
         self.model_bytes = model_bytes
-        """0 where models do not travel: then nothing is counted but multicasts."""
+        """0 where models do not travel. Only ``multicasts`` is counted then."""
         self.bytes_up = 0
         self.bytes_down = 0
         self.uploads = 0
@@ -26,7 +26,7 @@ class Traffic:
         """Train orders so far."""
         self.multicasts = 0
         """Moments at which models were sent to clients in training."""
-        self._last_multicast = -1.0
+        self._last_broadcast = -1.0
         self._moment: Row | None = None
 
     def count_order(self, now: float, models: int) -> None:
@@ -37,9 +37,9 @@ class Traffic:
     def count_send(self, now: float, in_training: bool) -> None:
         """A model was sent, to a client in training or to one that is not."""
         self._count_download(now, 1)
-        if in_training and now > self._last_multicast:
+        if in_training and now > self._last_broadcast:
             self.multicasts += 1
-            self._last_multicast = now
+            self._last_broadcast = now
 
     def count_upload(self, now: float, nbytes: int) -> None:
         """An update has arrived."""
@@ -96,7 +96,7 @@ class Traffic:
 
     _state = (
         *("bytes_up", "bytes_down", "uploads", "downloads", "orders"),
-        *("multicasts", "_last_multicast", "_moment"),
+        *("multicasts", "_last_broadcast", "_moment"),
     )
 
     def save_state(self) -> dict[str, Any]:

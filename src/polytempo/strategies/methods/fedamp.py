@@ -27,10 +27,10 @@ class AttentiveWeights(Collaboration):
     def meet(self, client: int, vector: Tensor, models: Tensor, clients: np.ndarray, shares: np.ndarray | None) -> Sums:
         return meet_rows(models, vector, Compare.SQUARES, None, shares)
 
-    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
+    def weigh(self, index: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
         if len(clients) == 1:
             return np.ones(1)
-        others = np.delete(np.arange(len(clients)), place)
+        others = np.delete(np.arange(len(clients)), index)
         # counted from the nearest, since all may be so far away that exp is 0
         attention = np.exp((sums.values[others].min() - sums.values[others]) / self.sigma)
         row = np.full(len(clients), self.own_share)
@@ -53,4 +53,4 @@ class FedAMPAsync(AttentiveWeights, NaiveCollaboration):
 
 @strategy("fedamp-pace")
 class FedAMPPace(AttentiveWeights, BufferedCollaboration):
-    """FedAMP's weights and local objective with PACE's buffers, staleness decay and multicasts."""
+    """FedAMP's weights and local objective with PACE's buffers, staleness decay and broadcasts."""

@@ -138,7 +138,7 @@ class FedAT(Strategy):
             members = self.participation.members
             measured = {client: self.seconds[client] for client in members if client in self.seconds}
             self.tiers = [*tiers(measured, self.ratio), [client for client in members if client not in measured]]
-            self.tier_of = {client: place for place, tier in enumerate(self.tiers) for client in tier}
+            self.tier_of = {client: index for index, tier in enumerate(self.tiers) for client in tier}
         return self.tiers
 
     def _combined(self, made: Sequence[Sequence[int]]) -> Tensor:

@@ -43,10 +43,10 @@ class ComplementaryWeights(GraphWeights):
         if basis is not None:
             self.subspaces[update.client] = basis
 
-    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
-        complementarity = -np.cos(mean_angles(int(clients[place]), clients.tolist(), self.subspaces))
+    def weigh(self, index: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
+        complementarity = -np.cos(mean_angles(int(clients[index]), clients.tolist(), self.subspaces))
         return project_simplex(
-            p - (self.gamma * unlikeness(self.metric, place, sums) - self.beta * complementarity) / 2
+            p - (self.gamma * unlikeness(self.metric, index, sums) - self.beta * complementarity) / 2
         )
 
 
@@ -62,7 +62,7 @@ class FedSaCAsync(ComplementaryWeights, NaiveCollaboration):
 
 @strategy("fedsac-pace")
 class FedSaCPace(ComplementaryWeights, BufferedCollaboration):
-    """FedSaC's weights with PACE's buffers, staleness decay and multicasts."""
+    """FedSaC's weights with PACE's buffers, staleness decay and broadcasts."""
 
 
 def as_basis(answer: Any) -> np.ndarray | None:
@@ -83,11 +83,11 @@ def mean_angles(client: int, clients: Sequence[int], subspaces: Mapping[int, np.
     mine = subspaces.get(client)
     if mine is None:
         return np.zeros(len(clients))
-    others = [place for place, other in enumerate(clients) if other != client]
-    known = [place for place in others if getattr(subspaces.get(clients[place]), "shape", ()) == mine.shape]
+    others = [index for index, other in enumerate(clients) if other != client]
+    known = [index for index in others if getattr(subspaces.get(clients[index]), "shape", ()) == mine.shape]
     angles = np.zeros(len(clients))
     if known:
-        cosines = np.linalg.svd(np.stack([subspaces[clients[place]] for place in known]) @ mine.T, compute_uv=False)
+        cosines = np.linalg.svd(np.stack([subspaces[clients[index]] for index in known]) @ mine.T, compute_uv=False)
         found = np.arccos(np.clip(cosines, 0, 1)).mean(axis=1)
         angles[others] = found.mean()
         angles[known] = found

@@ -52,7 +52,7 @@ class RisingThreshold(Clustered):
         return (by_spectrum(members, models) if why["similarity"] < why["threshold"] else []), why
 
     def models(self) -> dict[int, Tensor]:
-        """What stands for each cluster when a newcomer is placed."""
+        """What stands for each cluster when a newcomer is assigned."""
         return {cluster: branch.weights for cluster, branch in self.clusters.branches.items()}
 
 
@@ -64,27 +64,27 @@ class ICFL(RisingThreshold, Rounds):
     reconstructed = True
 
     def setup(self) -> None:
-        self.latest: dict[int, Tensor] = {}
+        self.last_round: dict[int, Tensor] = {}
         """The models of the last round."""
 
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         self.t += 1
-        self.latest = {update.client: update.own.weights for update in updates}
+        self.last_round = {update.client: update.own.weights for update in updates}
         averaged = self.clusters.at_home(updates)
         for cluster, theirs in averaged.items():
             self.clusters.branches[cluster].step(mean_delta(theirs))
-        for client in [client for client in self.clusters.newcomers if client in self.latest]:
-            self.clusters.assign(client, nearest(self.latest[client], self.models(), self.clusters.largest()))
+        for client in [client for client in self.clusters.newcomers if client in self.last_round]:
+            self.clusters.assign(client, nearest(self.last_round[client], self.models(), self.clusters.largest()))
         for cluster, theirs in averaged.items():
             members = self.clusters.splittable(cluster, [update.client for update in theirs])
             if members:
-                units = unit_sum([self.latest[client] for client in members])
-                parts, why = self.verdict(units, members, self.latest)
+                units = unit_sum([self.last_round[client] for client in members])
+                parts, why = self.verdict(units, members, self.last_round)
                 if len(parts) == 2:
                     self.clusters.split(cluster, parts, now, why)
 
     def similarity(self) -> np.ndarray | None:
-        return cosines_by_client(self.latest)
+        return cosines_by_client(self.last_round)
 
 
 @strategy("icfl-async")
@@ -120,4 +120,4 @@ def by_spectrum(clients: Sequence[int], models: Mapping[int, Tensor]) -> list[li
     if len(clients) == 2:
         return [[client] for client in clients]
     graph = affinity(cosines([models[client] for client in clients]), "weights")
-    return [[clients[place] for place in part] for part in spectral_parts(graph, 2)]
+    return [[clients[index] for index in part] for part in spectral_parts(graph, 2)]

@@ -140,7 +140,7 @@ class Oort(FedAvg):
         rng = stream(self.setting.seed, "oort exploit", self.round)
         # Of clocks that ring at rates w, the first to ring are a draw by w without replacement; zeros in w do no harm.
         rings = rng.exponential(size=len(near)) / np.maximum(utilities[near], np.finfo(float).tiny)
-        return [known[place] for place in near[np.argsort(rings, kind="stable")[:count]]]
+        return [known[index] for index in near[np.argsort(rings, kind="stable")[:count]]]
 
     def _explored(self, unknown: list[int], count: int) -> list[int]:
         return stream(self.setting.seed, "oort explore", self.round).permutation(unknown)[:count].tolist()

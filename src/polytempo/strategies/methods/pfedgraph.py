@@ -56,8 +56,8 @@ class GraphWeights(Collaboration):
             meet_rows(models, vector, Compare.NOTHING, None, shares)
         return meet_rows(self.deltas.matrix, self.deltas.view(client), compare).of(clients)
 
-    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
-        return project_simplex(p - self.gamma / 2 * unlikeness(self.metric, place, sums))
+    def weigh(self, index: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
+        return project_simplex(p - self.gamma / 2 * unlikeness(self.metric, index, sums))
 
     def objective(self) -> Objective:
         return Objective(cosine=self.cosine)
@@ -74,13 +74,13 @@ class PFedGraphAsync(GraphWeights, NaiveCollaboration):
     """pFedGraph without rounds, naively: over the latest model of everyone, however old."""
 
 
-def unlikeness(metric: Metric, place: int, sums: Sums) -> np.ndarray:
-    """``s_ij`` for the client at this place. Cosine: ``-cos``, 0 for a zero vector. Inner product (negative), L1, L2:
+def unlikeness(metric: Metric, index: int, sums: Sums) -> np.ndarray:
+    """``s_ij`` for the client with this index. Cosine: ``-cos``, 0 for a zero vector. Inner product (negative), L1, L2:
     divided by the mean of their absolute values over the row, or every row would collapse to the client itself."""
     if metric == "cosine":
-        lengths = np.sqrt(sums.row_squares * sums.row_squares[place])
+        lengths = np.sqrt(sums.row_squares * sums.row_squares[index])
         found = -np.divide(sums.values, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
-        found[place] = -1
+        found[index] = -1
         return found
     found = -sums.values if metric == "inner" else np.sqrt(sums.values) if metric == "l2" else sums.values
     scale = np.abs(found).mean()

@@ -43,8 +43,8 @@ class Collaboration(Strategy, ABC):
         """Compare what a client handed in with the models of these clients, then move them by their shares."""
 
     @abstractmethod
-    def weigh(self, place: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
-        """The row W_i over these clients, of whom client i stands at this place; p are their shares of the data."""
+    def weigh(self, index: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
+        """The row W_i over these clients, of whom client i has this index; p are their shares of the data."""
 
     @abstractmethod
     def objective(self) -> Objective:
@@ -65,12 +65,12 @@ class Collaboration(Strategy, ABC):
         return row
 
     def _checked_row(self, client: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
-        place = int(np.searchsorted(clients, client))
-        row = np.asarray(self.weigh(place, sums, p / p.sum(), clients), float)
+        index = int(np.searchsorted(clients, client))
+        row = np.asarray(self.weigh(index, sums, p / p.sum(), clients), float)
         if row.shape != clients.shape or not (row >= 0).all() or abs(row.sum() - 1) > 1e-6:
-            said = f"a row that sums to {row.sum():g}" if row.shape == clients.shape else f"the shape {row.shape}"
+            found = f"a row that sums to {row.sum():g}" if row.shape == clients.shape else f"the shape {row.shape}"
             raise StrategyError(
-                f"{type(self).__name__}.weigh gave client {client} {said}; expected {len(clients)} weights, one for "
+                f"{type(self).__name__}.weigh gave client {client} {found}; expected {len(clients)} weights, one for "
                 "each of the clients named, none negative, that sum to 1"
             )
         return row

@@ -77,7 +77,7 @@ class LatestClustered(DecayedMixing, Clustered, ABC):
 
     @abstractmethod
     def directions(self) -> Mapping[int, Tensor]:
-        """What stands for each cluster when a newcomer is placed."""
+        """What stands for each cluster when a newcomer is assigned."""
 
     @abstractmethod
     def split_if_due(self, cluster: int, members: Sequence[int], now: float) -> None:

@@ -63,7 +63,7 @@ class Participation:
         """Client -> is it busy."""
         self.busy = 0
         self._idle: list[int] = []
-        self._place: dict[int, int] = {}  # client -> where it stands in _idle
+        self._position: dict[int, int] = {}  # client -> where it stands in _idle
         self._queue: dict[int, None] = {}  # idle clients in order of readiness, for round-robin
 
     def join(self, client: int) -> None:
@@ -80,7 +80,7 @@ class Participation:
         """A client is free, and nobody is started."""
         self._forget(client)
         self.members[client] = False
-        self._place[client] = len(self._idle)
+        self._position[client] = len(self._idle)
         self._idle.append(client)
         if self.quota.choice == "round-robin":
             self._queue[client] = None
@@ -115,7 +115,7 @@ class Participation:
         """The members of a synchronous round among these clients, or nobody while fewer of them than the quota are
         idle. Costs O(1) per client named, and for round-robin per idle client."""
         wanted = self.quota.of(len(clients))
-        idle = [client for client in clients if client in self._place]
+        idle = [client for client in clients if client in self._position]
         if wanted > len(idle):
             return []
         if self.quota.choice == "round-robin":
@@ -135,7 +135,7 @@ class Participation:
     def _forget(self, client: int) -> None:
         if self.members.get(client):
             self.busy -= 1
-        if client in self._place:
+        if client in self._position:
             self._take(client)
 
     def _pick(self, count: int) -> list[int]:
@@ -148,7 +148,7 @@ class Participation:
         return picked
 
     def _draw(self, count: int) -> int:
-        """A random place among so many."""
+        """A random position among so many."""
         if count == 1:
             return 0
         rng = stream(self.seed, "participation", self.picks)
@@ -161,10 +161,10 @@ class Participation:
         self.busy += 1
 
     def _take(self, client: int) -> None:
-        place, last = self._place.pop(client), self._idle.pop()
+        position, last = self._position.pop(client), self._idle.pop()
         if last != client:
-            self._idle[place] = last
-            self._place[last] = place
+            self._idle[position] = last
+            self._position[last] = position
         self._queue.pop(client, None)
 
     def save_state(self) -> dict[str, object]:
@@ -184,6 +184,6 @@ class Participation:
         made.members = saved["members"]  # type: ignore[assignment]
         made.busy = sum(made.members.values())
         made._idle = saved["idle"]  # type: ignore[assignment]
-        made._place = {client: place for place, client in enumerate(made._idle)}
+        made._position = {client: position for position, client in enumerate(made._idle)}
         made._queue = saved["queue"]  # type: ignore[assignment]
         return made

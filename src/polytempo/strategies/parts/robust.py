@@ -181,7 +181,7 @@ class Robust(Wrapper):
     def _mixed(self, update: Update, mix: Mix, peers: list[int], bound: float) -> Update:
         if len(peers) > mix.recent:
             drawn = stream(self.setting.seed, "robust mix", self.counted).choice(len(peers), mix.recent, replace=False)
-            peers = [peers[place] for place in drawn]
+            peers = [peers[index] for index in drawn]
         if peers == [update.client]:
             return update
         return update.mixed(trimmed_mean([self.recent[who].within(bound) for who in peers], mix.trimmed(len(peers))))

@@ -24,8 +24,8 @@ def natural(request: Request, _: None) -> Deal:
     _check_count(request.clients, len(users), f"{request.dataset.name} has {len(users)} users with enough samples")
     taken = users[: request.clients]
     assert request.dataset.users is not None
-    place = np.minimum(np.searchsorted(taken, request.dataset.users), len(taken) - 1)
-    return Deal(np.where(taken[place] == request.dataset.users, place, -1))
+    position = np.minimum(np.searchsorted(taken, request.dataset.users), len(taken) - 1)
+    return Deal(np.where(taken[position] == request.dataset.users, position, -1))
 
 
 def parse_file(text: str) -> Path:
