@@ -34,7 +34,7 @@ def most_open_groups(seconds: Sequence[float], most: int) -> int:
 
     def assign(client: int, now: float) -> None:
         compass.assign(client, now)
-        heapq.heappush(arrivals, (now + compass.tasks[client].steps * seconds[client], client))
+        heapq.heappush(arrivals, (now + compass.planned[client].steps * seconds[client], client))
 
     for client in range(len(seconds)):
         assign(client, 0.0)
@@ -42,7 +42,7 @@ def most_open_groups(seconds: Sequence[float], most: int) -> int:
     seen = 0
     while arrivals[0][0] < ROUNDS * slowest_round:
         now, client = heapq.heappop(arrivals)
-        group = compass.arrive(client, now, compass.tasks[client].steps)
+        group = compass.arrive(client, now, compass.planned[client].steps)
         free = [client] if group is None else [] if group.waiting else compass.close(group.number)
         for member in free:
             assign(member, now)

@@ -24,7 +24,7 @@ def steady_group(*seconds: float, **given: Any) -> tuple[CompassClock, float]:
     """Clients that have just been given work together, and the time. The fastest needs 1 s per step: 100 s in all."""
     clients = keeper_clock(*seconds, **given)
     compass = clients.strategy.compass
-    while len(compass.groups) != 1 or len({task.start for task in compass.tasks.values()}) > 1:
+    while len(compass.groups) != 1 or len({task.start for task in compass.planned.values()}) > 1:
         clients.run(updates=len(clients.arrived) + 1)
     assert clients.groups == [list(range(len(seconds)))]
     for record in (clients.arrived, clients.ordered, clients.strategy.aggregated):
@@ -33,7 +33,7 @@ def steady_group(*seconds: float, **given: Any) -> tuple[CompassClock, float]:
 
 
 def steps_of(clients: CompassClock) -> dict[int, int]:
-    return {client: task.steps for client, task in sorted(clients.strategy.compass.tasks.items())}
+    return {client: task.steps for client, task in sorted(clients.strategy.compass.planned.items())}
 
 
 def aggregated(clients: CompassClock) -> list[list[int]]:
@@ -344,11 +344,11 @@ class Happenings(RuleBasedStateMachine):
             for client in (*group.waiting, *group.arrived):
                 assert compass.group_of(client) is group
             assert not group.arrived.keys() & self.training.keys()
-        for client in compass.tasks:
+        for client in compass.planned:
             group = compass.group_of(client)
             assert group is None or client in group.waiting or client in group.arrived
-        assert self.training.keys() <= compass.tasks.keys()
-        assert not self.away & compass.tasks.keys()
+        assert self.training.keys() <= compass.planned.keys()
+        assert not self.away & compass.planned.keys()
         assert self.keeper.gathered.keys() <= compass.groups.keys()
         self.closed |= self.open - compass.groups.keys()
         self.open = set(compass.groups)

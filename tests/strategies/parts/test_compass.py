@@ -18,7 +18,7 @@ def known(compass: Compass, *speeds: float, now: float = 0.0) -> Compass:
 
 def arrive(compass: Compass, client: int, now: float) -> ArrivalGroup | None:
     """A client comes with all of its steps."""
-    return compass.arrive(client, now, compass.tasks[client].steps)
+    return compass.arrive(client, now, compass.planned[client].steps)
 
 
 # The scheduler.
@@ -27,7 +27,7 @@ def arrive(compass: Compass, client: int, now: float) -> ArrivalGroup | None:
 def test_a_client_of_unknown_speed_gets_the_fewest_steps_and_no_group():
     compass = Compass(20, 100, 1.2)
     assert compass.assign(3, 7.0) is None
-    assert (compass.tasks[3].group, compass.tasks[3].steps, compass.tasks[3].start) == (None, 20, 7.0)
+    assert (compass.planned[3].group, compass.planned[3].steps, compass.planned[3].start) == (None, 20, 7.0)
     assert compass.groups == {}
 
 
@@ -55,15 +55,15 @@ def test_of_the_groups_that_it_can_join_a_client_takes_the_one_with_most_steps_a
     assert far is not None
     assert (far.expected, far.latest) == (20.0, 24.0)  # 10 + 10 x 1 is two of its steps
     compass.assign(3, 0.0)
-    assert (compass.tasks[3].group, compass.tasks[3].steps) == (far.number, 5)
+    assert (compass.planned[3].group, compass.planned[3].steps) == (far.number, 5)
     compass.leave(3)
     near.expected = far.expected
     compass.assign(3, 0.0)
-    assert (compass.tasks[3].group, compass.tasks[3].steps) == (far.number, 5)
+    assert (compass.planned[3].group, compass.planned[3].steps) == (far.number, 5)
     compass.leave(3)
     near.expected = 24.0
     compass.assign(3, 0.0)
-    assert (compass.tasks[3].group, compass.tasks[3].steps) == (near.number, 6)
+    assert (compass.planned[3].group, compass.planned[3].steps) == (near.number, 6)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_new_group_waits_for_another_to_come_and_join_it_where_that_can_be(exp
     made = compass.assign(1, 0.0)
     assert made is not None
     assert made.number == 2
-    assert compass.tasks[1].steps == steps
+    assert compass.planned[1].steps == steps
     assert made.expected == pytest.approx(steps * own)
     assert made.latest == pytest.approx(1.2 * steps * own)
 
@@ -95,7 +95,7 @@ def test_the_most_steps_that_any_group_suggests_are_what_a_new_one_is_given():
         assert group is not None
         group.expected = expected
     compass.assign(2, 0.0)
-    assert compass.tasks[2].steps == (50 + 100) // 4
+    assert compass.planned[2].steps == (50 + 100) // 4
 
 
 def test_the_fastest_of_a_group_counts_also_when_it_has_arrived():
@@ -104,13 +104,13 @@ def test_the_fastest_of_a_group_counts_also_when_it_has_arrived():
     compass.assign(1, 0.0)
     assert arrive(compass, 0, 50.0) is group  # twice as fast as before
     compass.assign(2, 50.0)
-    assert compass.tasks[2].steps == 20  # lifted: (100 + 100 x 0.5 - 50) / 20 is 5
+    assert compass.planned[2].steps == 20  # lifted: (100 + 100 x 0.5 - 50) / 20 is 5
     compass = known(Compass(1, 100, 1.2), 1.0, 2.0, 60.0)
     compass.assign(0, 0.0)
     compass.assign(1, 0.0)
     arrive(compass, 0, 50.0)
     compass.assign(2, 50.0)
-    assert compass.tasks[2].steps == (100 + 50 - 50) // 60
+    assert compass.planned[2].steps == (100 + 50 - 50) // 60
 
 
 def test_a_closed_group_frees_who_has_arrived_the_fastest_first_and_takes_nobody_any_more():
@@ -120,7 +120,7 @@ def test_a_closed_group_frees_who_has_arrived_the_fastest_first_and_takes_nobody
     arrive(compass, 2, 90.0)
     arrive(compass, 1, 99.0)
     assert compass.close(1) == [1, 2]
-    assert list(compass.tasks) == [0]
+    assert list(compass.planned) == [0]
     assert compass.group_of(0) is None
     assert arrive(compass, 0, 100.0) is None
     made = compass.assign(0, 100.0)
@@ -132,7 +132,7 @@ def test_a_client_that_answers_in_no_time_can_be_planned_with():
     compass = known(Compass(20, 100, 1.2), 0.0, 1.0)
     assert compass.assign(0, 0.0) is not None
     assert compass.assign(1, 0.0) is not None
-    assert compass.tasks[1].steps == 20
+    assert compass.planned[1].steps == 20
 
 
 # Steady speeds.
@@ -166,7 +166,7 @@ def test_who_is_in_one_group_stays_there_at_any_ratio_of_steps(fewest, ratio, pl
         together = compass.fastest_first(range(len(speeds)))
         made = [compass.assign(client, now) for client in together]
         assert [group is not None for group in made] == [True] + [False] * (len(speeds) - 1)
-        arrivals = {client: now + compass.tasks[client].steps * speeds[client] for client in together}
+        arrivals = {client: now + compass.planned[client].steps * speeds[client] for client in together}
         for client in sorted(together, key=arrivals.__getitem__):
             group = arrive(compass, client, arrivals[client])
             assert group is not None

@@ -79,7 +79,7 @@ class ArrivalGroups(Strategy, ABC):
 
     def ready(self, client: int, now: float) -> Orders:
         self.free[client] = None
-        if client not in self.compass.tasks:
+        if client not in self.compass.planned:
             self.participation.rest(client)
         return self._go_on(now)
 
@@ -137,7 +137,7 @@ class ArrivalGroups(Strategy, ABC):
             yield self._planned(self.order_for(client, now), self.picked.pop(client))
 
     def _planned(self, order: Train, due: Due | None) -> Train:
-        return replace(order, work=replace(order.work, steps=self.compass.tasks[order.client].steps), due=due)
+        return replace(order, work=replace(order.work, steps=self.compass.planned[order.client].steps), due=due)
 
 
 def weighted_sum(arrivals: Sequence[Arrival]) -> Tensor:

@@ -29,7 +29,7 @@ class ArrivalGroup:
 
 @stateful
 @dataclass
-class Task:
+class Planned:
     """What a client was assigned: a number of steps, at a time, for an arrival group; None in its first round."""
 
     group: int | None
@@ -48,7 +48,7 @@ class Compass(Attributes):
         self.fewest, self.most, self.latest_factor = fewest, most, latest_factor
         self.speed: dict[int, float] = {}
         """Seconds per step in the last round of each client that ever arrived."""
-        self.tasks: dict[int, Task] = {}
+        self.planned: dict[int, Planned] = {}
         """Of clients that are in training, or have arrived and wait for their group."""
         self.groups: dict[int, ArrivalGroup] = {}
         """The open ones."""
@@ -58,21 +58,21 @@ class Compass(Attributes):
         """ASSIGNGROUP: join a group or make one. The group if it was made; a client of unknown speed gets the fewest
         steps and no group."""
         if client not in self.speed:
-            self.tasks[client] = Task(None, self.fewest, now)
+            self.planned[client] = Planned(None, self.fewest, now)
             return None
         joined = self._join_group(client, now)
         group, steps = joined or self._create_group(client, now)
         group.waiting[client] = None
-        self.tasks[client] = Task(group.number, steps, now)
+        self.planned[client] = Planned(group.number, steps, now)
         return None if joined else group
 
     def arrive(self, client: int, now: float, steps: int) -> ArrivalGroup | None:
         """A client hands in so many steps, and shows its speed. Its group, if it came in time for that; whoever has
         none, in its first round or because it is late, is free."""
-        task, group = self.tasks[client], self.group_of(client)
-        self.speed[client] = max((now - task.start) / max(steps, 1), FASTEST)
+        planned, group = self.planned[client], self.group_of(client)
+        self.speed[client] = max((now - planned.start) / max(steps, 1), FASTEST)
         if group is None:
-            del self.tasks[client]
+            del self.planned[client]
         else:
             del group.waiting[client]
             group.arrived[client] = None
@@ -82,13 +82,13 @@ class Compass(Attributes):
         """End a group: its members that have arrived, the fastest first. They are free, the others late."""
         members = self.fastest_first(self.groups.pop(number).arrived)
         for client in members:
-            del self.tasks[client]
+            del self.planned[client]
         return members
 
     def leave(self, client: int) -> ArrivalGroup | None:
-        """A client is gone, with its task. The group that it was a member of."""
+        """A client is gone, with its plan. The group that it was a member of."""
         group = self.group_of(client)
-        self.tasks.pop(client, None)
+        self.planned.pop(client, None)
         if group is not None:
             group.waiting.pop(client, None)
             group.arrived.pop(client, None)
@@ -96,8 +96,8 @@ class Compass(Attributes):
 
     def group_of(self, client: int) -> ArrivalGroup | None:
         """The open group that the client is a member of."""
-        task = self.tasks.get(client)
-        return None if task is None or task.group is None else self.groups.get(task.group)
+        planned = self.planned.get(client)
+        return None if planned is None or planned.group is None else self.groups.get(planned.group)
 
     def fastest_first(self, clients: Iterable[int]) -> list[int]:
         """Clients by seconds per step, those of unknown speed first."""
