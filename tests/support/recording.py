@@ -36,6 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
     "pace": {},
     "cdfl": {"partition": "rotations:3"},
     "echopfl": {},
+    "cdfl, clipped": {"partition": "rotations:3", "clip": 1.5},
     "fedasync, mixed": {"robust": "median:5", "clip": 2.0},
     "casa, mixed": {"robust": "trimmed:6:0.2", "attack": "sign-flip:0.2:3"},
     "cfl, mixed": {"robust": "median:5", "clip": 2.0},

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
 from polytempo.report.facts.runs import Runs
 from polytempo.report.run import Run
@@ -44,7 +45,7 @@ def write_report(runs: Sequence[Run], path: Path, title: str, graph_at: Sequence
     html = page(runs, title, graph_at)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(html, encoding="utf-8")
+        write_bytes(path, html.encode(), durable=False)
     except OSError as error:
         kind = PassingError if error.errno in DISK_ERRORS else UserError
         raise kind(f"Cannot write the report to {path}: {error.strerror}. Choose another path (--out).") from None

@@ -218,10 +218,9 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_result(path: Path) -> Result:
+    """The figures of a run. An older version may have written fewer."""
     figures = _read_object(path)
-    if figures.keys() != FIGURES.keys():
-        raise UserError(f"{path} was written by another version of polytempo. Run it again, into another directory.")
-    return Result(**figures)
+    return Result(**{name: figures.get(name) for name in FIGURES})
 
 
 def _read_history(directory: Path) -> History:

@@ -134,13 +134,17 @@ def write_clusters(
 ) -> None:
     """How the clusters came about: one row per split and per regrouping, if there were any, and how alike the clients
     are where the method knows it."""
-    (directory / SPLITS).write_text("".join(json.dumps(split) + "\n" for split in splits))
+    _write_rows(directory / SPLITS, splits)
     if regroupings:
-        (directory / REGROUPINGS).write_text("".join(json.dumps(regrouping) + "\n" for regrouping in regroupings))
+        _write_rows(directory / REGROUPINGS, regroupings)
     if similarity is not None:
         content = BytesIO()  # because numpy says of a full disk only how many bytes it took
         np.save(content, similarity)
         write_bytes(directory / SIMILARITY, content.getvalue())
+
+
+def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    write_bytes(path, "".join(json.dumps(row) + "\n" for row in rows).encode(), durable=False)
 
 
 def write_models(directory: Path, models: Mapping[str, Tensor]) -> None:

@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from polytempo.core.errors import UserError
+from polytempo.core.orders import Send
 from polytempo.serve.access.credentials import read_token
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
@@ -31,6 +32,22 @@ class FailsToSayGoodbye(Strategy):
 class HasNoModel(Strategy):
     def model_for(self, client):
         raise ZeroDivisionError("no model")
+
+
+class RefreshesOthersWithoutAModel(HasNoModel):
+    """When client 1 pulls, client 0 is sent a model, and client 1 none."""
+
+    def pulled(self, client, now):
+        yield Send(0, self.model.weights + 1, 1)
+
+
+def test_the_orders_of_an_event_go_out_even_if_the_strategy_has_no_answer(tmp_path):
+    with hosted(tmp_path, "test_endurance:RefreshesOthersWithoutAModel") as served:
+        served.hello(0)
+        served.ready(0)
+        served.hello(1)
+        assert "no answer" in served.pull(1).refusal.reason
+        assert served.sessions[0].kinds()[-1] == "model"
 
 
 def test_a_strategy_that_fails_when_a_client_has_left_does_not_stop_the_server(tmp_path):

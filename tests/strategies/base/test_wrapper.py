@@ -35,6 +35,14 @@ def test_a_wrapper_hands_on_whatever_a_driver_calls():
     assert {name for name in public if not name.startswith("_")} - FOR_METHODS <= set(vars(Wrapper))
 
 
+@pytest.mark.parametrize("name", ["cdfl", "icfl", "standalone"])
+def test_a_wrapper_says_what_the_class_inside_says(name):
+    inner = make_strategy(name, {})
+    declared = [name for name, kind in Strategy.__annotations__.items() if "ClassVar" in str(kind)]
+    assert len(declared) == 4
+    assert [getattr(Wrapper(inner), name) for name in declared] == [getattr(inner, name) for name in declared]
+
+
 @pytest.mark.parametrize("name", ["fedavg", "casa", "echopfl", "pace", "standalone"])
 def test_a_run_through_wrappers_is_the_same_run(name):
     bare = simulator(make_strategy(name, {}), clients=4, devices="slow:0.4x5", stop=Stop(updates=20))

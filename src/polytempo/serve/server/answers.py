@@ -1,6 +1,6 @@
 """What the host sends to clients: orders to those whom they are for, and the answer to whoever asked."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from polytempo.core.orders import Send, Train
 from polytempo.serve.logs import log
@@ -14,23 +14,25 @@ Sessions = Mapping[int, Session]
 """The session of each client that is connected."""
 
 
-def event_reply(
+def event_replies(
     service: Service,
     sessions: Sessions,
     request: Request,
     event: Event,
     orders: list[Dispatched],
     encodings: Collection[str],
-) -> Reply:
-    """What goes out after an event: its orders, one of which may be the answer to whoever asked."""
+) -> Iterator[Reply]:
+    """What goes out after an event: its orders, one of which may be the answer to whoever asked. Each reply is made
+    when the one before it is sent: if the strategy has no answer, its orders are on their way."""
     if event.kind == "joined":
-        return Reply((*welcome(service, sessions, request, encodings), *order_messages(service, sessions, orders)))
+        yield welcome(service, sessions, request, encodings)
+        yield order_messages(service, sessions, orders)
+        return
     wanted = Send if event.kind == "pulled" else Train
     reply = order_messages(service, sessions, orders, request, wanted)
-    if reply.has_answer():
-        return reply
-    last = current_answer(service, sessions, request) if event.kind == "pulled" else accepted(request)
-    return Reply((*reply, *last))
+    yield reply
+    if not reply.has_answer():
+        yield current_answer(service, sessions, request) if event.kind == "pulled" else accepted(request)
 
 
 def welcome(service: Service, sessions: Sessions, request: Request, encodings: Collection[str]) -> Reply:

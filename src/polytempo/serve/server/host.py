@@ -17,7 +17,7 @@ from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshots import Snapshots
 from polytempo.serve.logs import log
 from polytempo.serve.protocol import messages
-from polytempo.serve.server.answers import event_reply, order_messages
+from polytempo.serve.server.answers import event_replies, order_messages
 from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.decisions import Decision, Refusal, Reply
 from polytempo.serve.server.handlers import Handlers
@@ -206,7 +206,9 @@ class Host:
             if event.kind == "updated":
                 self.refusals.end_row(client)
             encodings = self.shared.operations.encodings
-            self._send(event_reply(self.service, self.presence.sessions, request, event, orders, encodings))
+            sessions = self.presence.sessions
+            for reply in event_replies(self.service, sessions, request, event, orders, encodings):
+                self._send(reply)
         except Exception as error:  # the event is safe, but the strategy has no model to give
             self._refuse(request, self._no_answer(request, error))
 

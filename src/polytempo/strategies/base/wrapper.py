@@ -11,6 +11,9 @@ from polytempo.core.orders import Orders
 from polytempo.core.splits import Regrouping, Split
 from polytempo.strategies.base.strategy import Setting, Strategy
 
+ABOUT = ("travels", "reconstructed", "unmixable", "needs_proxies")
+"""What a strategy's class says of it; a wrapper says the same as the inner strategy."""
+
 
 class Wrapper(Strategy):
     """Tells the inner strategy every event and asks it every question. A subclass overrides those that it changes.
@@ -22,7 +25,8 @@ class Wrapper(Strategy):
 
     def __init__(self, inner: Strategy) -> None:
         self.inner = inner
-        self.travels = inner.travels  # type: ignore[misc]  # of this object: what it is depends on the inner one
+        for name in ABOUT:
+            setattr(self, name, getattr(inner, name))
 
     def begin(self, setting: Setting) -> None:
         self.setting = setting
