@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from polytempo.serve.client import connection as connection_module
+from polytempo.sim import run as run_module
 from support.serving import Running, running
 
 settings.register_profile("untimed", deadline=None)  # no test is timed: machines are busy, and first calls compile
@@ -22,6 +24,20 @@ def _logs_go_where_they_went() -> Iterator[None]:
     yield
     logger.handlers, logger.propagate, logger.level = before
     logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that lost their server try again at once."""
+    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.05)
+
+
+@pytest.fixture
+def every_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let time pass so quickly that checkpoints and progress come after every event of a run."""
+    ticks = iter(range(10**9))
+    monkeypatch.setattr(run_module.time, "perf_counter", lambda: float(next(ticks)))
 
 
 @pytest.fixture

@@ -61,24 +61,6 @@ FIGURES = [
 ]
 
 
-@pytest.fixture
-def polytempo(tmp_path, monkeypatch, capsys):
-    """Call the command line in an empty directory: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["polytempo", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
-
 def test_run_prints_one_json_object_as_the_last_line(polytempo, tmp_path):
     code, out, _ = polytempo("run", "fedasync", "--clients", 6, "--updates", 12, "--json", "--quiet", "--out", "r")
     assert code == 0

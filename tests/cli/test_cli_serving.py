@@ -1,45 +1,21 @@
 """``serve`` and ``join`` on the command line, as somebody who sets up a federation uses them."""
 
 import json
-import logging
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from polytempo.cli import main as cli
 from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.roster import Quarantine, changing, utc_now
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.journal.opening import open_service
+from support import Call
 from support.serving import running, tiny_settings
-
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def polytempo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
-    """Call the command line in an empty directory: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["polytempo", *map(str, arguments)])
-        code: Any = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    yield call
-    logger = logging.getLogger("polytempo.serve")
-    logger.handlers, logger.propagate = [], True
 
 
 @pytest.fixture

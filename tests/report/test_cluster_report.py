@@ -28,20 +28,16 @@ from polytempo.sim.experiment import make_experiment
 from polytempo.sim.records.measures import accuracy_per_cluster, purity
 from polytempo.sim.run import run_experiment
 from polytempo.strategies.parts.clusters import Clustered
+from support.dividing import Counting
 from support.runs import made_run
 
 SETTINGS: dict[str, Any] = {"clients": 8, "partition": "groups:2", "updates": 48, "eval_every": 8}
 
 
-class Parity(Clustered):
+class Parity(Counting):
     """Splits even clients from odd ones after 20 updates."""
 
-    def setup(self) -> None:
-        self.received = 0
-
-    def updated(self, update, now):
-        self.clusters.branch(update.client).mix(update.weights, 0.5)
-        self.received += 1
+    def regroup(self, now):
         if self.received == 20:
             members = sorted(self.clusters.members[0])
             self.clusters.split(0, [members[::2], members[1::2]], now, {"eigengap": 0.3, "decay": 0.2})
@@ -200,9 +196,7 @@ def test_a_method_that_compares_nobody_leaves_no_similarity(tmp_path: Path) -> N
     assert (tmp_path / "splits.jsonl").read_text() == ""
 
 
-def test_a_clustered_run_that_was_cut_off_ends_bit_identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter(range(10**9))
-    monkeypatch.setattr(running.time, "perf_counter", lambda: float(next(ticks)))
+def test_a_clustered_run_that_was_cut_off_ends_bit_identical(tmp_path: Path, every_event: None) -> None:
     experiment = make_experiment(strategy=f"{__name__}:Parity", **SETTINGS)
     whole = run_experiment(experiment, tmp_path / "whole")
 

@@ -15,7 +15,6 @@ from polytempo.report.facts.speed import slow_clients
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
-from polytempo.sim import run as running
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.history import graph_row
@@ -25,6 +24,7 @@ from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.methods.standalone import Standalone
 from polytempo.testing import simulator
+from support.plugs import PulledPlugError, pulled_after
 from support.runs import made_run
 
 
@@ -70,25 +70,12 @@ NEIGHBOURLY = {
 }
 
 
-class PulledPlugError(Exception):
-    pass
-
-
-def test_graphs_of_a_run_that_was_killed_are_bit_identical(tmp_path, monkeypatch):
-    ticks = iter(range(10**9))  # checkpoints and progress after every event
-    monkeypatch.setattr(running.time, "perf_counter", lambda: float(next(ticks)))
+def test_graphs_of_a_run_that_was_killed_are_bit_identical(tmp_path, every_event):
     experiment = make_experiment(**NEIGHBOURLY)
     whole = run_experiment(experiment, tmp_path / "whole")
     for checkpoint_seconds in (0, 40):  # the second kill comes long after its last checkpoint
-        seen = []
-
-        def pull_the_plug(standing, seen=seen):
-            seen.append(standing)
-            if len(seen) == 14:
-                raise PulledPlugError
-
         with pytest.raises(PulledPlugError):
-            run_experiment(experiment, tmp_path / "cut", pull_the_plug, checkpoint_seconds)
+            run_experiment(experiment, tmp_path / "cut", pulled_after(14), checkpoint_seconds)
     with (tmp_path / "cut/graphs.jsonl").open("a") as file:
         file.write('{"a row": "after the checkpoint"}\n')
     cut = run_experiment(experiment, tmp_path / "cut")

@@ -14,22 +14,17 @@ from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.sim.directory import config_of, prepare
 from polytempo.sim.experiment import make_experiment
-from polytempo.strategies.parts.clusters import Clustered
+from support.dividing import Counting
 from support.runs import made_run
 
 SETTINGS: dict[str, Any] = {"clients": 8, "partition": "groups:2", "updates": 48, "eval_every": 8}
 STRATEGY = f"{__name__}:Regrouped"
 
 
-class Regrouped(Clustered):
+class Regrouped(Counting):
     """Clients 0 and 1 begin a cluster of their own after 20 updates; after 30 all others follow them."""
 
-    def setup(self) -> None:
-        self.received = 0
-
-    def updated(self, update, now):
-        self.clusters.branch(update.client).mix(update.weights, 0.5)
-        self.received += 1
+    def regroup(self, now):
         if self.received == 20:
             self.clusters.expand(0, [0, 1], now, {"divergence": 0.3})
         if self.received == 30:

@@ -1,6 +1,6 @@
 """Clients that ask when they want, simulated: they hold the order that brought their model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from polytempo.strategies import Strategy, make_strategy
 from polytempo.strategies.base.strategy import parameters
 from polytempo.testing import simulator
 from polytempo.world.drift import Drift
+from support.plugs import PulledPlugError, pulled_after
 
 WORLD: dict[str, Any] = {
     "data": "digits",
@@ -118,21 +119,6 @@ class Refreshing(Strategy):
         yield Report(other) if self.ask_for_it else Send(other, self.model.weights, self.model.version)
 
 
-class CutError(Exception):
-    pass
-
-
-def cut_after(events: int) -> Callable[[], None]:
-    """Stop a simulation after so many events."""
-    left = iter(range(events))
-
-    def cut() -> None:
-        if next(left, None) is None:
-            raise CutError
-
-    return cut
-
-
 def test_a_model_that_is_sent_meanwhile_is_held_in_place_of_the_first() -> None:
     sim = simulator(Refreshing(), clients=2, stop=Stop(updates=6), asking="think:50")
     sim.run()
@@ -145,8 +131,8 @@ def test_who_is_told_to_report_while_it_holds_a_model_hands_that_in() -> None:
     assert 0 in [row["steps"] for row in sim.history.updates]
     state = digest(sim.save_state()["strategy"])
     again = simulator(Refreshing(ask_for_it=True), clients=2, stop=Stop(updates=6), asking="think:50")
-    with pytest.raises(CutError):
-        again.run(cut_after(6))
+    with pytest.raises(PulledPlugError):
+        again.run(pulled_after(7))
     resumed = simulator(Refreshing(ask_for_it=True), clients=2, stop=Stop(updates=6), asking="think:50")
     resumed.load_state(again.save_state())
     resumed.history.__dict__.update(again.history.__dict__)
@@ -184,8 +170,8 @@ def test_a_run_with_asks_and_exchanges_that_was_cut_off_ends_bit_identical(tmp_p
     whole = made()
     whole.run()
     first = made()
-    with pytest.raises(CutError):
-        first.run(cut_after(25))
+    with pytest.raises(PulledPlugError):
+        first.run(pulled_after(26))
     second = made()
     second.load_state(first.save_state())
     second.history.__dict__.update(first.history.__dict__)

@@ -9,6 +9,7 @@ from polytempo.strategies.parts.participation import Quota
 from polytempo.testing import simulator
 from polytempo.world.drift import Drift
 from support.bustle import DEVICES, BusyFedAsync, BusyFedAvg, BusyStandalone
+from support.plugs import PulledPlugError
 
 
 def build(method, quota, drift, devices, engine):
@@ -23,10 +24,6 @@ def fingerprint(sim):
     return digest(
         sim.save_state()["strategy"], history.evaluations, history.updates, history.marks, sim.traffic.bytes_down
     )
-
-
-class CutError(Exception):
-    pass
 
 
 SWAP = Drift(at=(9.0, 15.0), kind="swap", labels=((0, 1),), clients=0.5)
@@ -58,9 +55,9 @@ def test_a_run_cut_at_any_event_ends_bit_identical(tmp_path, method, quota, drif
             count.append(None)
             if len(count) == cut:
                 save(sim.save_state(), tmp_path / "state")
-                raise CutError
+                raise PulledPlugError
 
-        with pytest.raises(CutError):
+        with pytest.raises(PulledPlugError):
             sim.run(stop_at_the_cut)
         resumed = build(*arguments)
         for name in ("evaluations", "updates", "marks"):

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ from safetensors import safe_open
 
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
-from polytempo.sim import run as running
 from polytempo.sim.directory import CHECKPOINT, is_finished
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
+from support.plugs import PulledPlugError, pulled_after
 
 SETTINGS = {
     "strategy": "fedbuff",
@@ -29,30 +28,6 @@ SETTINGS = {
     "engine": "eager",
     "momentum": 0.5,
 }
-
-
-class PulledPlugError(Exception):
-    pass
-
-
-def pulled_after(events: int):
-    """A progress function that pulls the plug."""
-    count = 0
-
-    def tick(_):
-        nonlocal count
-        count += 1
-        if count >= events:
-            raise PulledPlugError
-
-    return tick
-
-
-@pytest.fixture
-def every_event(monkeypatch):
-    """Let time pass so quickly that checkpoints and progress come after every event."""
-    ticks = iter(range(10**9))
-    monkeypatch.setattr(running.time, "perf_counter", lambda: float(next(ticks)))
 
 
 ROUNDS = {**SETTINGS, "strategy": "fedavg", "participation": "share:0.5"}
@@ -75,23 +50,42 @@ def test_a_run_killed_anywhere_ends_bit_identical(tmp_path, every_event, setting
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
 
 
+SCRIPT = """
+import itertools, sys
+from pathlib import Path
+from polytempo.sim import run
+from polytempo.sim.experiment import make_experiment
+
+experiment = make_experiment(strategy="fedasync", clients=10, updates=200, engine="eager")
+directory, held = Path(sys.argv[1]), sys.argv[2:] == ["held"]
+ticks, events = itertools.count(), itertools.count(1)
+
+def hold(_):
+    if next(events) == 40:
+        print("held", flush=True)
+        sys.stdin.read()
+
+if held:
+    run.time.perf_counter = lambda: float(next(ticks))  # a checkpoint after every event
+    run.run_experiment(experiment, directory, hold, checkpoint_seconds=0)
+else:
+    print(run.run_experiment(experiment, directory).result["digest"])
+"""
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
 def test_a_run_that_was_stopped_goes_on_and_ends_bit_identical(tmp_path, how):
-    script = (
-        "from polytempo.sim.run import run_experiment; from polytempo.sim.experiment import make_experiment\n"
-        "from pathlib import Path; import sys\n"
-        "e = make_experiment(strategy='fedasync', clients=10, updates=800, engine='eager')\n"
-        "print(run_experiment(e, Path(sys.argv[1]), checkpoint_seconds=0.05).result['digest'])\n"
-    )
-    cut = tmp_path / "cut"
-    process = subprocess.Popen([sys.executable, "-c", script, str(cut)], stderr=subprocess.DEVNULL)
-    while not (cut / CHECKPOINT).exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(how)
-    assert process.wait() == -how
+    cut, pipe = tmp_path / "cut", subprocess.PIPE
+    command = [sys.executable, "-c", SCRIPT, str(cut), "held"]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout.readline() == b"held\n"
+        process.send_signal(how)
+        process.stdin.close()
+        assert process.wait() == -how
+    assert (cut / CHECKPOINT).exists()
     ends = [
         subprocess.run(
-            [sys.executable, "-c", script, str(directory)], capture_output=True, text=True, check=True
+            [sys.executable, "-c", SCRIPT, str(directory)], capture_output=True, text=True, check=True
         ).stdout
         for directory in (cut, tmp_path / "whole")
     ]

@@ -18,15 +18,10 @@ from polytempo.sim.experiment import make_experiment
 from polytempo.sim.records import history as histories
 from polytempo.sim.run import run_experiment
 
+pytestmark = pytest.mark.usefixtures("every_event")
+
 EXPERIMENT = make_experiment(strategy="fedasync", partition="iid", clients=3, updates=6, eval_every=3, engine="eager")
 FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-
-
-@pytest.fixture(autouse=True)
-def every_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let time pass so quickly that checkpoints and progress come after every event."""
-    ticks = iter(range(10**9))
-    monkeypatch.setattr(running.time, "perf_counter", lambda: float(next(ticks)))
 
 
 def test_a_second_run_into_the_same_directory_is_refused_while_the_first_goes_on(tmp_path: Path) -> None:

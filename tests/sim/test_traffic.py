@@ -16,7 +16,6 @@ from polytempo.report.facts.traffic import Resolution, rate, resolution_of
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
-from polytempo.sim import run as running
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.history import History
@@ -27,6 +26,7 @@ from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.testing import simulator
+from support.plugs import PulledPlugError, pulled_after
 from support.runs import made_run
 
 MODEL = 4 * 15  # bytes of the linear model of ``simulator``
@@ -163,10 +163,6 @@ def test_a_run_of_no_time_has_no_rate():
 # Runs that are cut off.
 
 
-class CutError(Exception):
-    pass
-
-
 def test_a_run_cut_in_the_middle_of_a_moment_has_the_same_rows(tmp_path, slow_network):
     def build():
         return simulator(FedAvg(), 4, slow_network, Stop(updates=12))
@@ -181,9 +177,9 @@ def test_a_run_cut_in_the_middle_of_a_moment_has_the_same_rows(tmp_path, slow_ne
             seen.append(sim.now)
             if len(seen) == cut:
                 save({"state": sim.save_state(), "rows": len(sim.history.traffic)}, tmp_path / "state")
-                raise CutError
+                raise PulledPlugError
 
-        with pytest.raises(CutError):
+        with pytest.raises(PulledPlugError):
             sim.run(pull_the_plug)
         resumed, saved = build(), load(tmp_path / "state")
         resumed.history.traffic.extend(sim.history.traffic[: saved["rows"]])
@@ -193,21 +189,12 @@ def test_a_run_cut_in_the_middle_of_a_moment_has_the_same_rows(tmp_path, slow_ne
         assert resumed.history.traffic == whole.history.traffic, cut
 
 
-def test_the_traffic_file_of_a_killed_run_is_bit_identical(tmp_path, monkeypatch):
-    ticks = iter(range(10**9))  # checkpoints and progress after every event
-    monkeypatch.setattr(running.time, "perf_counter", lambda: float(next(ticks)))
+def test_the_traffic_file_of_a_killed_run_is_bit_identical(tmp_path, every_event):
     experiment = make_experiment(strategy="fedavg", clients=5, updates=40, engine="eager", devices="exponential")
     whole = run_experiment(experiment, tmp_path / "whole").result
     for checkpoint_seconds in (0, 40):  # the second kill comes long after its last checkpoint
-        seen = []
-
-        def pull_the_plug(standing, seen=seen):
-            seen.append(standing)
-            if len(seen) == 14:
-                raise CutError
-
-        with pytest.raises(CutError):
-            run_experiment(experiment, tmp_path / "cut", pull_the_plug, checkpoint_seconds)
+        with pytest.raises(PulledPlugError):
+            run_experiment(experiment, tmp_path / "cut", pulled_after(14), checkpoint_seconds)
     cut = run_experiment(experiment, tmp_path / "cut").result
     assert (tmp_path / "cut/traffic.jsonl").read_bytes() == (tmp_path / "whole/traffic.jsonl").read_bytes()
     assert {name: cut[name] for name in Traffic(History(), 1).figures(1.0)}.items() <= whole.items()

@@ -1,10 +1,13 @@
-"""Clustered methods that split on the least sign: a few small clients are enough to see clusters come and go."""
+"""Clustered methods that split on the least sign, or when a test says so: a few small clients are enough to see
+clusters come and go."""
 
 from typing import Literal
 
+from polytempo.core.events import Update
 from polytempo.strategies.methods.casa_plus import CasaPlus
 from polytempo.strategies.methods.cfl import CFL
 from polytempo.strategies.methods.icfl import ICFLAsync
+from polytempo.strategies.parts.clusters import Clustered
 
 
 class Casa(CasaPlus):
@@ -29,3 +32,18 @@ class Icfl(ICFLAsync):
     """ICFL-Async that splits whenever it may."""
 
     start: float = 1.0
+
+
+class Counting(Clustered):
+    """Counts updates, and after each has a chance to change its clusters."""
+
+    def setup(self) -> None:
+        self.received = 0
+
+    def updated(self, update: Update, now: float) -> None:
+        self.clusters.branch(update.client).mix(update.weights, 0.5)
+        self.received += 1
+        self.regroup(now)
+
+    def regroup(self, now: float) -> None:
+        raise NotImplementedError

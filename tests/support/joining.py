@@ -29,6 +29,13 @@ class Gated(nn.Linear):
     def __init__(self) -> None:
         super().__init__(4, 3)
 
+    @classmethod
+    def close(cls) -> None:
+        """The next training step of any of them stops."""
+        cls.reached.clear()
+        cls.opened.clear()
+        cls.closed = True
+
     def forward(self, x: Tensor) -> Tensor:
         if Gated.closed:
             Gated.closed = False

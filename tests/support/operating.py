@@ -73,8 +73,8 @@ def a_status(clients: int | list[dict[str, Any]] = 3, **changed: Any) -> dict[st
 
 
 class OperatorsPage:
-    """An ``Admin`` on loopback, on a loop of its own. ``status`` and ``healthy`` may be changed at any time.
-    ``acted`` is what operators have done."""
+    """An ``Admin`` on loopback, on a loop of its own. ``status`` and ``healthy`` may be changed at any time. ``acted``
+    is what operators have done."""
 
     def __init__(self, status: dict[str, Any], context: ssl.SSLContext | None, lifetime: float) -> None:
         self.status, self.healthy = status, True

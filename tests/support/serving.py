@@ -94,11 +94,16 @@ class Brittle(Strategy):
         raise ZeroDivisionError(key)
 
 
-def some_events(hosted: Hosted, updates: int = 6, clients: int = 3) -> None:
-    """Clients join, train in turn, pull, leave and come again."""
+def join_all(hosted: Hosted, clients: int = 2) -> None:
+    """Clients say hello and ask for work."""
     for client in range(clients):
         hosted.hello(client)
         hosted.ready(client)
+
+
+def some_events(hosted: Hosted, updates: int = 6, clients: int = 3) -> None:
+    """Clients join, train in turn, pull, leave and come again."""
+    join_all(hosted, clients)
     for i in range(updates):
         hosted.clock.now += 1.25
         hosted.push(i % clients, by=0.1 * (i + 1), answers={"loss": 0.5 * i})

@@ -11,7 +11,6 @@ import torch
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
-from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.journal.database import JournalError
@@ -23,11 +22,7 @@ from polytempo.serve.server.decisions import Reply
 from polytempo.serve.server.outbox import WAITING_MESSAGES, GrpcSession, Outbox
 from support.serving import ManualClock, free_port, hosted, nudge, running, settled
 
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.05)
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 def in_thread(act: Callable[[], Any]) -> threading.Thread:

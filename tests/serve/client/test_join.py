@@ -177,9 +177,7 @@ def test_a_refresh_and_report_now_reach_a_client_in_the_middle_of_training(
     with server.client(0) as client, server.client(1) as other, ThreadPoolExecutor(1) as pool:
         number, schema, seed = client.wait_for_welcome(60)
         local = make_local(settings, data(), number, seed)
-        Gated.reached.clear()
-        Gated.opened.clear()
-        Gated.closed = True
+        Gated.close()
         order = order_of(client.task(), number, schema)
         pushed = pool.submit(client.run, lambda task: carry_out(task, local), 1)
         assert Gated.reached.wait(60)

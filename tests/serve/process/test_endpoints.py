@@ -30,11 +30,7 @@ from polytempo.serve.server.refusals import CONTESTED
 from support.serving import free_port, nudge, running, until
 from support.whole_service import Service, whole
 
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.05)
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 @pytest.fixture

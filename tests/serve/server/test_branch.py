@@ -16,7 +16,7 @@ from polytempo.serve.journal.replay import replay
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.strategies.base.strategy import Setting
 from polytempo.strategies.parts.clusters import Clustered
-from support.serving import FakeSession, Hosted, hosted, nudge, refused, running, settled
+from support.serving import FakeSession, Hosted, hosted, join_all, nudge, refused, running, settled
 
 
 class Movable(Clustered):
@@ -51,15 +51,9 @@ def membership(served: Hosted, client: int) -> tuple[int, int, int]:
     return said.branch, said.version, said.members
 
 
-def begun(served: Hosted, clients: int = 3) -> None:
-    for client in range(clients):
-        served.hello(client)
-        served.ready(client)
-
-
 def test_the_answer_follows_a_reassignment(tmp_path: Path) -> None:
     with hosted(tmp_path, "test_branch:Movable") as served:
-        begun(served)
+        join_all(served, 3)
         assert [membership(served, client) for client in range(3)] == [(0, 0, 3)] * 3
         for _ in range(2):
             served.push(1, answers={"to": 1})
@@ -69,7 +63,7 @@ def test_the_answer_follows_a_reassignment(tmp_path: Path) -> None:
 
 def test_the_version_is_that_of_the_model_that_a_pull_brings(tmp_path: Path) -> None:
     with hosted(tmp_path, "test_branch:Movable") as served:
-        begun(served)
+        join_all(served, 3)
         for client, to in ((0, 1), (0, 1), (1, 0), (2, 1)):
             served.push(client, answers={"to": to})
         for client in range(3):
@@ -78,7 +72,7 @@ def test_the_version_is_that_of_the_model_that_a_pull_brings(tmp_path: Path) -> 
 
 def test_only_clients_that_are_there_are_counted(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
-        begun(served)
+        join_all(served, 3)
         served.leave(2)
         assert membership(served, 0) == (0, 0, 2)
         served.disconnect(1)  # within the patience it is still there
@@ -87,7 +81,7 @@ def test_only_clients_that_are_there_are_counted(tmp_path: Path) -> None:
 
 def test_one_model_for_all_is_branch_0(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
-        begun(served, 2)
+        join_all(served, 2)
         served.push(0)
         assert [membership(served, client) for client in range(2)] == [(0, 1, 2)] * 2
 
@@ -97,7 +91,7 @@ def test_with_a_model_of_its_own_a_client_is_alone_on_its_branch(
     name: str, versions: tuple[int, int], tmp_path: Path
 ) -> None:
     with hosted(tmp_path, name) as served:
-        begun(served, 2)
+        join_all(served, 2)
         served.push(1)
         assert [membership(served, client) for client in range(2)] == [(0, versions[0], 1), (1, versions[1], 1)]
 
@@ -105,7 +99,7 @@ def test_with_a_model_of_its_own_a_client_is_alone_on_its_branch(
 @pytest.mark.parametrize("name", ["test_branch:Movable", "standalone", "casa", "pace"])
 def test_the_question_is_not_an_event(name: str, tmp_path: Path) -> None:
     with hosted(tmp_path, name) as served:
-        begun(served)
+        join_all(served, 3)
         before, events = served.digest(), served.events()
         for client in range(3):
             membership(served, client)
@@ -124,7 +118,7 @@ def test_a_stranger_is_told_to_say_hello_first(tmp_path: Path) -> None:
 
 def test_a_question_behind_a_push_of_the_same_group_sees_what_the_push_did(tmp_path: Path) -> None:
     with hosted(tmp_path, "test_branch:Movable") as served:
-        begun(served)
+        join_all(served, 3)
         push = served.request(0, *served.pushed(0, answers={"to": 1}))
         served.host.handle([push, served.request(0, pb.Head(branch=pb.Branch()))])
         head, _ = served.sessions[0].sent[-1]
@@ -160,7 +154,7 @@ def test_a_request_that_the_server_does_not_know_is_refused_and_the_client_goes_
 
 def test_expansions_and_merges_are_logged_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with hosted(tmp_path, "test_branch:Movable") as served, caplog.at_level("INFO"):
-        begun(served)
+        join_all(served, 3)
         served.clock.now = 2.5
         for client, to in ((0, 1), (1, 1), (0, 0)):
             served.push(client, answers={"to": to})

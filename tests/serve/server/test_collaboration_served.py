@@ -35,7 +35,7 @@ class Restless(Pace):
 
 
 def test_a_multicast_reaches_a_client_in_the_middle_of_training(tmp_path: Path) -> None:
-    gated = {**LINEAR, "model": "test_collaboration_served:Gated"}
+    gated = {**LINEAR, "model": "support.joining:Gated"}
     given = {"model": gated["model"], "data": gated["data"], "init": None, "steps": 12, "batch_size": 4}
     with (
         running(tmp_path, "pace", parameters={"omega": 1}, **given) as server,
@@ -54,9 +54,7 @@ def test_a_multicast_reaches_a_client_in_the_middle_of_training(tmp_path: Path) 
         order = order_of(trainer.task(30), number, schema)
         idle = waiting.task(30)
         trained: list[Trained] = []
-        Gated.reached.clear()
-        Gated.opened.clear()
-        Gated.closed = True
+        Gated.close()
         pushed = pool.submit(trainer.run, lambda task: carry_out(task, local, trained.append), 1)
         assert Gated.reached.wait(60)
 

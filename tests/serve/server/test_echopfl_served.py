@@ -1,7 +1,5 @@
-"""EchoPFL under the service: pull, push, branch and broadcast over a network, clusters that expand and merge on a
-journal, answers that nobody checked."""
+"""EchoPFL under the service: clusters that expand and merge on a journal, answers that nobody checked."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +9,17 @@ from typer.testing import CliRunner
 
 from polytempo.cli.main import app
 from polytempo.core.errors import UserError
-from polytempo.core.orders import Send
 from polytempo.core.state import digest
-from polytempo.learn.learner import Assignment
-from polytempo.serve.client.client import Membership
-from polytempo.serve.client.join import Trained, carry_out, order_of
-from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Pull
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.strategies.parts.echo import Policy
 from polytempo.testing.scripts import play, simulated, told
-from support.joining import LINEAR, Gated, data
-from support.serving import Hosted, hosted, nudge, refused, restarted, running, settled, tiny_settings
+from support.serving import Hosted, hosted, join_all, refused, restarted, tiny_settings
 
 CLIENTS = 6
-GATED = {**LINEAR, "model": "test_echopfl_served:Gated"}
+
 TOGETHER = {"first_clusters": 1, "broadcast": "always"}
 RESTLESS = {"first_clusters": 1, "merge_above": 1, "refine_every": 12}
 """Clusters are expanded after every twelve updates, and six later merged into one."""
@@ -36,12 +28,6 @@ RESTLESS = {"first_clusters": 1, "merge_above": 1, "refine_every": 12}
 def fit(feedback: Any = 0.5, soft_labels: Any = (0.25, 0.75)) -> dict[str, Any]:
     """What an honest client answers."""
     return {"fit": {"feedback": feedback, "soft_labels": list(soft_labels)}}
-
-
-def begun(served: Hosted, clients: int = 3) -> None:
-    for client in range(clients):
-        served.hello(client)
-        served.ready(client)
 
 
 def strategy_of(served: Hosted) -> Any:
@@ -53,98 +39,6 @@ def weights_of(body: bytearray) -> torch.Tensor:
     return torch.frombuffer(body[-24:], dtype=torch.float32)
 
 
-# Real clients
-
-
-@pytest.mark.parametrize("refresh", ["continue", "rebase"])
-def test_a_broadcast_reaches_a_client_in_the_middle_of_training_which_does_only_the_steps_left(
-    tmp_path: Path, refresh: str
-) -> None:
-    given = {"model": GATED["model"], "data": GATED["data"], "init": None, "steps": 12, "batch_size": 4}
-    with (
-        running(tmp_path, "echopfl", parameters={**TOGETHER, "refresh": refresh}, **given) as server,
-        server.client(0) as trainer,
-        server.client(1) as sender,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        for client, by in ((trainer, 0.1), (sender, 0.5)):
-            task = client.task(30)
-            client.push(task, nudge(task, by), samples=5, answers=fit(), ready=False, timeout=30)
-        service, echo = server.host.service, server.host.service.strategy
-
-        number, schema, seed = trainer.wait_for_welcome(30)
-        local = make_local(make_join_settings(**GATED), data(), number, seed)
-        order = order_of(trainer.task(30), number, schema)
-        trained: list[Trained] = []
-        Gated.reached.clear()
-        Gated.opened.clear()
-        Gated.closed = True
-        pushed = pool.submit(trainer.run, lambda task: carry_out(task, local, trained.append), 1)
-        assert Gated.reached.wait(60)
-
-        task = sender.task(30)
-        sender.push(task, nudge(task), samples=5, answers=fit(), ready=False, timeout=30)
-        fresh, version = echo.model_for(0), echo.clusters.branches[0].version
-        settled(trainer)  # what was sent before has arrived
-        Gated.opened.set()
-        pushed.result(60)
-
-        assert version == order.version + 1
-        rebase = refresh == "rebase"
-        outcome, other = (
-            local.learner.carry_out(
-                Assignment(order, local.x, local.y, local.train, 12, 1, seed, ((1, Send(0, fresh, version, kept)),))
-            )
-            for kept in (rebase, not rebase)
-        )
-        assert torch.equal(echo.latest[0], outcome.weights)
-        assert not torch.equal(outcome.weights, other.weights)
-        assert [(done.version, done.steps) for done in trained] == [(version, 12)]
-        assert (service.members[0].version, service.members[0].staleness) == (version, 0)
-        assert echo.feedback[0] == outcome.answers["fit"]["feedback"]
-
-
-def test_a_client_that_was_offered_several_models_is_left_alone_by_broadcasts(tmp_path: Path) -> None:
-    """Which of them it trains is known only when it hands in."""
-    parameters = {"assignment": "loss", "broadcast": "always"}
-    with (
-        running(tmp_path, "echopfl", parameters=parameters) as server,
-        server.client(0) as chooser,
-        server.client(1) as other,
-    ):
-        for client, by in ((chooser, 0.1), (other, 0.5)):
-            task = client.task(30)
-            client.push(task, nudge(task, by), samples=5, answers=fit(), ready=False, timeout=30)
-        task, mixed = chooser.task(30), other.task(30)
-        assert list(task.ordered.candidate_versions) == [1, 1]
-        said = {"losses": [1.0, 0.5], **fit()}
-        other.push(mixed, nudge(mixed), samples=5, chosen=1, answers=said, ready=False, timeout=30)
-        settled(chooser)
-        assert task.refreshes() == []
-        chooser.push(task, nudge(task), samples=5, chosen=1, answers=said, ready=False, timeout=30)
-        assert server.host.service.members[0].version == 1
-        assert [chooser.branch(30), other.branch(30)] == [Membership(1, 2, 1), Membership(0, 2, 1)]
-
-
-def test_pull_brings_the_model_of_the_branch_that_branch_names(tmp_path: Path) -> None:
-    with (
-        running(tmp_path, "echopfl", parameters={"mixing": 1.0}) as server,
-        server.client(0) as a,
-        server.client(1) as b,
-    ):
-        for client, by in ((a, 0.0), (b, 5.0)):
-            task = client.task(30)
-            client.push(task, nudge(task, by), samples=5, answers=fit(), ready=False, timeout=30)
-        assert [a.branch(30), b.branch(30)] == [Membership(0, 1, 1), Membership(1, 1, 1)]
-        task = a.task(30)
-        a.push(task, nudge(task, 4.0), samples=5, answers=fit(), ready=False, timeout=30)  # nearer to b's
-        assert a.branch(30) == b.branch(30) == Membership(1, 2, 2)
-        for client in (a, b):
-            model = client.pull(30)
-            assert model.version == 2
-            assert model.tensors["bias"].tolist() == [4.0, 4.0]
-
-
 # Broadcasts
 
 
@@ -153,7 +47,7 @@ def test_a_broadcast_goes_to_the_members_in_training_and_is_logged(
     policy: Policy, broadcasts: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with hosted(tmp_path, "echopfl", parameters={"first_clusters": 1, "broadcast": policy}) as served:
-        begun(served)
+        join_all(served, 3)
         with caplog.at_level("INFO"):
             for client in range(3):
                 served.push(client, answers=fit(), ready=client != 2)
@@ -164,7 +58,7 @@ def test_a_broadcast_goes_to_the_members_in_training_and_is_logged(
 
 def test_a_pull_in_the_middle_of_training_is_answered_and_refreshes_it(tmp_path: Path) -> None:
     with hosted(tmp_path, "echopfl", parameters={"first_clusters": 1, "broadcast": "never"}) as served:
-        begun(served, 2)
+        join_all(served, 2)
         for client in range(2):
             served.push(client, answers=fit())
         head = served.ask(0, Head(pull=Pull()))
@@ -201,7 +95,7 @@ def kinds(served: Hosted) -> list[str]:
 @pytest.mark.parametrize("policy", ["accumulated", "eq4", "rnn", "always"])
 def test_a_killed_service_comes_back_across_expansions_and_merges(tmp_path: Path, policy: Policy) -> None:
     with hosted(tmp_path, "echopfl", parameters={**RESTLESS, "broadcast": policy}) as served:
-        begun(served, CLIENTS)
+        join_all(served, CLIENTS)
         restless_events(served, last=13)
         assert kinds(served) == ["expansion"]
         again = served.after_crash(tmp_path / "crash")
@@ -220,7 +114,7 @@ def test_a_killed_service_comes_back_across_expansions_and_merges(tmp_path: Path
 
 def test_a_client_that_missed_a_broadcast_in_a_crash_is_sent_it_again(tmp_path: Path) -> None:
     with hosted(tmp_path, "echopfl", parameters=TOGETHER) as served:
-        begun(served, 2)
+        join_all(served, 2)
         for client in (0, 1, 0):
             served.push(client, answers=fit())
         again = served.after_crash(tmp_path / "crash")
@@ -303,7 +197,7 @@ RUBBISH = {
 @pytest.mark.parametrize("answer", RUBBISH.values(), ids=RUBBISH)
 def test_a_client_that_answers_with_rubbish_hurts_nobody(tmp_path: Path, assignment: str, answer: Any) -> None:
     with hosted(tmp_path, "echopfl", parameters={**RESTLESS, "assignment": assignment}) as served:
-        begun(served, CLIENTS)
+        join_all(served, CLIENTS)
         labels = answer["soft_labels"] if isinstance(answer, dict) and "soft_labels" in answer else answer
         for _ in range(6):
             for client, place in enumerate((-3.0, 0.1, 0.2, 0.3, 0.4, 3.0)):
@@ -323,7 +217,7 @@ def test_a_client_that_answers_with_rubbish_hurts_nobody(tmp_path: Path, assignm
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_answers_that_are_no_numbers_are_refused(tmp_path: Path, bad: float) -> None:
     with hosted(tmp_path, "echopfl") as served:
-        begun(served, 1)
+        join_all(served, 1)
         before = served.digest()
         for answers in (fit(bad), fit(0.5, [bad, 0.5]), {"fit": torch.tensor([bad])}):
             assert refused(served.push(0, answers=answers), "NaN or Inf")
@@ -338,7 +232,7 @@ def test_a_model_that_grows_as_fast_as_it_may_keeps_to_its_own_cluster(
 ) -> None:
     parameters = {"assignment": assignment, "broadcast": policy, "mixing": 1.0, "refine_every": 4}
     with hosted(tmp_path, "echopfl", norm_bound=1e30, parameters=parameters) as served:
-        begun(served)
+        join_all(served, 3)
         for large in (4e18, 8e18, 1.2e19, 8e18):  # the norm of the third is infinite
             for client, weight in enumerate((0.1, large, 0.2)):
                 head = served.push(client, weights=torch.full((6,), weight), answers=fit())
@@ -356,7 +250,7 @@ def test_a_model_that_grows_as_fast_as_it_may_keeps_to_its_own_cluster(
 
 def test_an_echopfl_journal_can_be_tried_under_other_parameters(tmp_path: Path) -> None:
     with hosted(tmp_path, "echopfl", parameters=RESTLESS) as served:
-        begun(served, CLIENTS)
+        join_all(served, CLIENTS)
         restless_events(served)
         real = replay(served.directory).figures()
 
@@ -375,7 +269,7 @@ def test_an_echopfl_journal_can_be_tried_under_other_parameters(tmp_path: Path) 
 
 def test_a_journal_without_answers_cannot_be_tried_under_echopfl_unless_it_asks_for_none(tmp_path: Path) -> None:
     with hosted(tmp_path, "fedasync") as served:
-        begun(served, 2)
+        join_all(served, 2)
         for client in (0, 1, 0):
             served.push(client)
     with pytest.raises(UserError, match="has no answer to"):
@@ -389,7 +283,7 @@ def test_a_journal_without_answers_cannot_be_tried_under_echopfl_unless_it_asks_
 
 def test_the_status_shows_the_versions_and_the_members_of_clusters(tmp_path: Path) -> None:
     with hosted(tmp_path, "echopfl", parameters=RESTLESS) as served:
-        begun(served, CLIENTS)
+        join_all(served, CLIENTS)
         restless_events(served, last=13)
         host = served.host
         host.write_status(stopping=True)

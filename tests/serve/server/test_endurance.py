@@ -5,7 +5,6 @@ import io
 import json
 import sqlite3
 import threading
-import time
 
 import grpc
 import pytest
@@ -21,7 +20,7 @@ from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Pull
 from polytempo.serve.server import sessions as server_module
 from polytempo.serve.server.status import read_status
 from polytempo.strategies import Strategy
-from support.serving import hosted, restarted, running, some_events, tiny_settings
+from support.serving import hosted, restarted, running, some_events, tiny_settings, until
 
 
 class FailsToSayGoodbye(Strategy):
@@ -127,10 +126,7 @@ def test_a_client_that_reads_nothing_is_counted_out_and_cannot_pile_up_sessions(
                 next(iter(call))
             except grpc.RpcError as error:
                 codes.append(error.code())
-        limit = time.monotonic() + 20
-        while server.server._sessions[0] > 1 and time.monotonic() < limit:
-            ended.wait(0.05)
-        assert server.server._sessions[0] == 1  # the newest replaced the others
+        until(lambda: server.server._sessions[0] == 1)  # the newest replaced the others
         ended.set()
     assert all(code == grpc.StatusCode.RESOURCE_EXHAUSTED for code in codes)
 

@@ -19,7 +19,6 @@ from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client
-from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.client.tls import client_credentials
@@ -28,11 +27,7 @@ from polytempo.serve.protocol.wire_pb2 import Frame, Head, Pull
 from support.serving import Running, nudge, running, until
 from support.strangers import OWN_CONNECTION, stranger
 
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.05)
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 def gave_up(client: Client) -> bool:

@@ -53,6 +53,23 @@ def test_a_trickle_is_given_up_when_the_grace_is_used_up_and_a_slow_line_is_not(
     assert read_at(1000, 500, limits) == pytest.approx(41.25, abs=0.1)
 
 
+def test_after_hello_a_client_may_be_silent() -> None:
+    async def read() -> float:
+        coming = iter([(9.0, Frame(head=Head(request=1, hello=Hello()))), (86_400.0, grpc.aio.EOF)])
+
+        async def next_frame() -> Any:
+            silence, frame = next(coming)
+            await asyncio.sleep(silence)
+            return frame
+
+        incoming = Incoming(next_frame, lambda: Limits(hello_seconds=10.0), MEGABYTE, Memory(), 0)
+        assert await incoming.next_message() is not None
+        assert await incoming.next_message() is None  # it has gone of its own accord
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(read()) == 86_409.0
+
+
 def test_many_bytes_at_once_are_not_held_through_hours_of_silence() -> None:
     limits = Limits(slow_seconds=30.0, slowest_bytes_per_second=float(MEGABYTE))
 

@@ -16,7 +16,6 @@ from safetensors.numpy import save_file
 
 from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client import connection as connection_module
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Pull, Push
 from polytempo.serve.server.incoming import BusyError
 from polytempo.serve.server.operations import Limits
@@ -24,13 +23,9 @@ from polytempo.serve.server.sessions import SESSIONS
 from support.serving import Running, nudge, running, until
 from support.strangers import Stranger, begun, stranger
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.05)
 
 
 def others_work(server: Running, client: int = 1) -> None:
@@ -55,14 +50,6 @@ def test_who_does_not_say_hello_in_time_is_put_out(tmp_path: Path) -> None:
         with stranger(server.address, server.token(0)) as silent:
             ended_with("nothing has come in time", silent, server)
         others_work(server)
-
-
-def test_after_hello_a_client_may_be_silent(tmp_path: Path) -> None:
-    with running(tmp_path, limits={"hello_seconds": 0.2}) as server, stranger(server.address, server.token(0)) as quiet:
-        quiet.hello()
-        with stranger(server.address, server.token(1)) as silent:  # who came later is put out ...
-            silent.end()
-        assert [session.client for session in server.server._open] == [0]  # ... and this one not
 
 
 def test_half_a_message_and_silence_ends_the_session(tmp_path: Path) -> None:
@@ -191,12 +178,13 @@ def test_one_token_opens_so_many_sessions_and_no_more(tmp_path: Path) -> None:
 
 
 def test_who_asks_too_often_is_delayed_and_loses_nothing(tmp_path: Path) -> None:
-    with running(tmp_path, limits={"requests_per_second": 20.0}) as server, server.client(0) as client:
-        began = time.monotonic()
-        client.run(lambda task: (nudge(task), 5), updates=28)  # with hello and ready 30 requests, 10 of them late
-        assert time.monotonic() - began > 0.45
-        assert server.host.service.members[0].updates == 28
-        assert not server.shared.meters.refusals
+    with running(tmp_path, limits={"requests_per_second": 20.0}) as server:
+        began = time.monotonic()  # before the client says hello: a busy machine makes it longer, never shorter
+        with server.client(0) as client:
+            client.run(lambda task: (nudge(task), 5), updates=28)  # with hello and ready 30 requests, 10 of them late
+            assert time.monotonic() - began > 0.45
+            assert server.host.service.members[0].updates == 28
+            assert not server.shared.meters.refusals
 
 
 # Who does not read.

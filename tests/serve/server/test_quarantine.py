@@ -16,7 +16,6 @@ from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.live import Access, release
 from polytempo.serve.access.roster import LONGEST_REASON, Roster
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import ACCESS
 from polytempo.serve.protocol.wire_pb2 import Frame
@@ -26,13 +25,9 @@ from polytempo.serve.server.status import read_status
 from support.serving import Hosted, Running, hosted, nudge, refused, running, until
 from support.strangers import stranger
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 RULE = {"refusals": 3, "seconds": 600.0}
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.05)
 
 
 # The rule.

@@ -302,7 +302,7 @@ def test_a_minimum_of_samples_that_a_partition_cannot_meet_is_an_error() -> None
 def test_a_hundred_thousand_clients_take_seconds(spec: str) -> None:
     rows = 500_000
     dataset = Dataset("large", np.zeros((rows, 1), np.float32), np.arange(rows) % 10, 10, rows)
-    begin = time.perf_counter()
+    begin = time.process_time()  # of this process alone: a busy machine does not count
     federation = make_federation(dataset, spec, 100_000, seed=0)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
     assert federation.train_off.nbytes + federation.test_off.nbytes < 2000 * 100_000

@@ -1,0 +1,11 @@
+"""For the tests of journals."""
+
+import pytest
+
+from polytempo.serve.journal import store as journal_module
+
+
+@pytest.fixture
+def bodies_lie_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small bodies of tests too."""
+    monkeypatch.setattr(journal_module, "SMALL_BYTES", 0)

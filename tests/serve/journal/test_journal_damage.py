@@ -1,0 +1,116 @@
+"""Damage to a journal is named, never guessed over."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.opening import open_service
+from polytempo.serve.journal.store import Journal
+from support.damage import flip, shorten
+from support.serving import Hosted, hosted, journal_files, refused, restarted, some_events
+
+pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")
+
+
+@pytest.mark.parametrize("damage", [shorten, flip, Path.unlink])
+def test_a_damaged_body_is_named_and_its_tail_is_lost_only_on_request(damage: Any, tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        directory = served.copied(tmp_path / "crash")
+        damage(journal_files(directory, "*.bodies")[-1])
+        before = {path.name: path.read_bytes() for path in journal_files(directory, "*.bodies")}
+        with pytest.raises(DamagedError, match=r"damaged at event \d+.*Nothing was changed.*--lose-tail"):
+            open_service(directory / "journal", served.settings)
+        after = {path.name: path.read_bytes() for path in journal_files(directory, "*.bodies")}
+        assert {name: after[name] for name in before} == before
+        again = Hosted(directory, settings=served.settings, lose_tail=True)
+        again.hello(2)
+        lost_task = served.task(2)
+        assert refused(again.push(2, task=lost_task, base=lost_task), "not yours")
+        again.push(2)
+        assert again.task(2) > 1_000_000
+        again_digest = again.digest()
+        again.close()
+        assert restarted(directory, served.settings) == again_digest
+
+
+@pytest.mark.parametrize("column", ["at", "client", "detail"])
+def test_a_changed_row_is_noticed(column: str, tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+    with sqlite3.connect(tmp_path / "journal" / "journal.sqlite") as database:
+        changed = "replace(detail, '10', '11')" if column == "detail" else f"{column} + 1"
+        database.execute(f"UPDATE events SET {column} = {changed} WHERE number = 7")
+    with pytest.raises(DamagedError, match="damaged at event 7: its checksum is wrong"):
+        open_service(tmp_path / "journal", served.settings)
+
+
+def test_a_damaged_snapshot_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served, 3)
+        served.host.snapshots.finish(served.host.service)
+        served.push(0)
+        directory = served.copied(tmp_path / "crash")
+        flip(journal_files(directory, "snapshot-*")[-1])
+        assert restarted(directory, served.settings) == served.digest()
+
+
+@pytest.mark.parametrize("lose_tail", [False, True])
+def test_without_a_readable_snapshot_nothing_is_guessed_and_nothing_deleted(lose_tail: bool, tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        served.host.snapshots.finish(served.host.service)
+        directory = served.copied(tmp_path / "crash")
+        for path in journal_files(directory, "snapshot-*"):
+            flip(path)
+        with pytest.raises(JournalError, match=r"No snapshot .* can be read. Nothing was changed."):
+            open_service(directory / "journal", served.settings, lose_tail)
+        for path in journal_files(directory, "snapshot-*"):
+            flip(path)
+        assert restarted(directory, served.settings) == served.digest()
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all" * 500])
+def test_a_garbled_database_is_a_clear_error(content: bytes, tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        served.close()
+    database = tmp_path / "journal" / "journal.sqlite"
+    database.write_bytes(content or database.read_bytes()[:5000])
+    with pytest.raises(JournalError, match=r"cannot be read: .* Restore it from a backup"):
+        open_service(tmp_path / "journal", served.settings)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage"])
+def test_a_lost_first_model_is_a_clear_error(content: bytes | None, tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        path = served.directory / "initial.safetensors"
+        path.unlink() if content is None else path.write_bytes(content)
+        served.close()
+        with pytest.raises(JournalError, match=r"initial.safetensors cannot be read.*Restore"):
+            open_service(served.directory, served.settings)
+
+
+def test_a_crash_while_a_tail_is_given_up_does_not_hide_that_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        directory = served.copied(tmp_path / "crash")
+    shorten(journal_files(directory, "*.bodies")[-1])
+    replace_tail = Journal.replace_tail
+
+    def replace_and_crash(*arguments: Any) -> None:
+        replace_tail(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "replace_tail", replace_and_crash)
+        with pytest.raises(KeyboardInterrupt):
+            open_service(directory / "journal", served.settings, lose_tail=True)
+    opened = open_service(directory / "journal", served.settings)
+    assert opened.service.number > 1_000_000
+    opened.journal.close()

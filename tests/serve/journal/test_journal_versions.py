@@ -1,0 +1,68 @@
+"""Another version of the code goes on from snapshots and never replays."""
+
+from pathlib import Path
+
+import pytest
+
+from polytempo.core.state import digest
+from polytempo.serve.journal import opening
+from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.opening import open_service
+from polytempo.serve.journal.recovery import recover
+from polytempo.serve.journal.store import Journal
+from support.damage import flip
+from support.serving import Hosted, hosted, journal_files, restarted, some_events
+
+pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")
+
+
+def as_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "code_versions", lambda _: {"code": "another"})
+
+
+def test_another_version_does_not_replay_a_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served, 3)
+        served.host.snapshots.finish(served.host.service)
+        at_snapshot, old_task = served.digest(), served.task(0)
+        served.push(0)
+        directory = served.copied(tmp_path / "crash")
+        as_another_version(monkeypatch)
+        with pytest.raises(JournalError, match=r"another version \(code changed\).* 1 events after .*--lose-tail"):
+            open_service(directory / "journal", served.settings)
+        again = Hosted(directory, settings=served.settings, lose_tail=True)
+        assert digest(again.host.service.strategy.save_state()) == digest(
+            recover(served.host.journal, served.opened.begin, served.host.journal.last - 1).strategy.save_state()
+        )
+        assert again.digest() != at_snapshot
+        again.hello(0)
+        assert again.task(0) == old_task
+        again.push(0)
+        assert again.task(0) > 1_000_000
+        assert restarted(again.copied(tmp_path / "again"), served.settings) == again.digest()
+        again.close()
+
+
+def test_another_version_goes_on_where_a_snapshot_is_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        served.host.snapshots.finish(served.host.service)
+        before = served.digest()
+    as_another_version(monkeypatch)
+    assert restarted(tmp_path, served.settings) == before
+    again = Journal(tmp_path / "journal")
+    assert again.about["versions"] == {"code": "another"}
+    assert again.snapshots() == [again.last]
+    again.close()
+
+
+def test_another_version_never_replays_because_a_snapshot_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        served.host.snapshots.finish(served.host.service)
+    flip(journal_files(tmp_path, "snapshot-*")[-1])
+    as_another_version(monkeypatch)
+    with pytest.raises(JournalError, match="another version"):
+        open_service(tmp_path / "journal", served.settings)
