@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from polytempo.core.errors import UserError
+from polytempo.report.page import page
 from polytempo.report.run import Run
 from support.runs import made_run
 from support.synthetic_runs import synthetic_run
@@ -58,11 +59,14 @@ def test_a_directory_that_is_no_run_is_an_error_that_names_what_is_missing(
         Run.load(directory)
 
 
-def test_a_run_of_another_version_is_refused_in_plain_words(tmp_path: Path) -> None:
+def test_a_figure_that_an_older_version_did_not_write_is_none(tmp_path: Path) -> None:
     directory = write_run(synthetic_run(updates=5), tmp_path / "run")
-    (directory / "result.json").write_text('{"accuracy": 0.5}')
-    with pytest.raises(UserError, match="another version"):
-        Run.load(directory)
+    figures = json.loads((directory / "result.json").read_text())
+    del figures["refused"]
+    (directory / "result.json").write_text(json.dumps(figures))
+    older = Run.load(directory)
+    assert older.refused is None
+    assert "<h1>older</h1>" in page([older], "older")
 
 
 def test_a_missing_directory_and_a_cut_line_are_errors(tmp_path: Path) -> None:

@@ -92,18 +92,29 @@ def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
             known = _check_same(directory, config)
             if (directory / CHECKPOINT).exists():
                 if known["versions"] != config["versions"]:
-                    raise UserError(
-                        f"The run in {directory} was begun with other package versions or another CPU and cannot be "
-                        "continued bit for bit. Choose another --out, or delete it to begin anew."
-                    )
-                saved: dict[str, Any] = load(directory / CHECKPOINT)
-                return saved
+                    raise _from_elsewhere(directory)
+                return _checkpoint(directory)
         for left_over in (RESULT, MODELS, SPLITS, REGROUPINGS, SIMILARITY):
             (directory / left_over).unlink(missing_ok=True)
         write_json(directory / "config.json", config)
     except OSError as error:
         raise unwritable(directory, error) from None
     return None
+
+
+def _checkpoint(directory: Path) -> dict[str, Any]:
+    try:
+        saved: dict[str, Any] = load(directory / CHECKPOINT)
+        return saved
+    except LookupError:  # a class that only another version of the code has
+        raise _from_elsewhere(directory) from None
+
+
+def _from_elsewhere(directory: Path) -> UserError:
+    return UserError(
+        f"The run in {directory} was begun with other package versions or another CPU and cannot be continued bit for "
+        "bit. Choose another --out, or delete it to begin anew."
+    )
 
 
 def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
