@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from polytempo.methods import Orders, Strategy, Update
+from polytempo.methods import Orders, SetTimer, Strategy, Update
 from polytempo.strategies import strategies
 from polytempo.testing import ContractError, check_strategy
 
@@ -83,6 +83,12 @@ class Pushy(Mixing):
         yield self.train(update.client, self.model)
 
 
+class Hasty(Mixing):
+    def ready(self, client: int, now: float) -> Orders:
+        yield SetTimer(now, "at once")
+        yield from super().ready(client, now) or ()
+
+
 BROKEN = [
     (Sets, r"state 'known' of Sets cannot be saved: set"),
     (Clock, r"told the same events again, it ends in another state. What differs: last"),
@@ -93,6 +99,7 @@ BROKEN = [
     (Spoiling, r"the update of .*\(\d\) at .* was changed in place"),
     (Forgetful, r"saved and loaded: is everything in save_state"),
     (Pushy, r"has not said ready"),
+    (Hasty, r"event \d+ is .* in the service and .* in the simulator.*set timers later than now"),
 ]
 
 
@@ -117,14 +124,19 @@ def test_a_strategy_that_breaks_the_contract_is_told_which_rule(broken: type[Str
     assert f"{broken.__name__}, in the world" in str(raised.value)
 
 
-def test_an_error_of_the_strategy_itself_stays_what_it_is() -> None:
+def test_an_error_of_the_strategy_itself_is_told_with_where_it_came_up() -> None:
     class Faulty(Mixing):
         def updated(self, update: Update, now: float) -> Orders:
             raise ZeroDivisionError("mine")
 
-    with pytest.raises(ZeroDivisionError, match="mine") as raised:
+    with pytest.raises(ContractError, match="Faulty, in the world 'slow': it raised ZeroDivisionError: mine") as raised:
         check_strategy(Faulty)
-    assert "in the world 'slow'" in raised.value.__notes__[0]
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+def test_an_object_in_place_of_a_class_is_an_error_that_says_so() -> None:
+    with pytest.raises(TypeError, match="takes a class"):
+        check_strategy(Mixing())  # type: ignore[arg-type]
 
 
 def test_it_needs_no_test_framework() -> None:

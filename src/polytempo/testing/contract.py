@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -42,6 +43,8 @@ def check_strategy(strategy: type[Strategy], **parameters: Any) -> None:
     - it changes no vector in place that it was given or has handed out;
     - a service ends in the same state as the simulator, and recovers that state after a crash.
     """
+    if not isinstance(strategy, type):
+        raise TypeError(f"check_strategy takes a class and its parameters, not an object: {type(strategy).__name__}.")
     name = f"{strategy.__module__}.{strategy.__qualname__}"
     with strategies.lent(name, as_strategy(strategy, name)):
         for world in WORLDS:
@@ -67,8 +70,7 @@ def _explained(name: str, world: str) -> Iterator[None]:
     except (ContractError, StrategyError) as error:
         raise ContractError(f"{where}{error}") from error
     except Exception as error:
-        error.add_note(f"{where}raised while its contract was checked")
-        raise
+        raise ContractError(f"{where}it raised {type(error).__name__}: {error}") from error
 
 
 def _check_vectors(calls: Sequence[Call]) -> None:
@@ -100,12 +102,29 @@ def _check_reload(simulation: Simulation) -> None:
 def _check_service(simulation: Simulation, directory: Path) -> None:
     with hosted(directory, settings=make_settings(**simulation.settings)) as service:
         play(simulation.script, simulation.sim, service)
-        if told(service) != [(happened.kind, happened.client, happened.at) for happened in simulation.script]:
-            raise ContractError("the service's journal holds other events than the simulation")
+        _check_events(told(service), [(happened.kind, happened.client, happened.at) for happened in simulation.script])
         served = service.host.service.strategy
         _check_same(served, simulation.strategy, "served, it ends in another state than simulated")
         if restarted(service.copied(directory / "crashed"), service.settings) != service.digest():
             raise ContractError("after a crash, the service recovers another state than it had")
+
+
+def _check_events(served: Sequence[tuple[str, int, float]], simulated: Sequence[tuple[str, int, float]]) -> None:
+    if served == simulated:
+        return
+    pairs = zip_longest(served, simulated)
+    number, (service, simulator) = next((i, pair) for i, pair in enumerate(pairs, start=1) if pair[0] != pair[1])
+    raise ContractError(
+        f"event {number} is {_described(service)} in the service and {_described(simulator)} in the simulator. Events "
+        "of one moment may come in another order: set timers later than now."
+    )
+
+
+def _described(event: tuple[str, int, float] | None) -> str:
+    if event is None:
+        return "missing"
+    kind, client, at = event
+    return f"{kind} at {at:g} s" if kind == "fired" else f"{kind}({client}) at {at:g} s"
 
 
 def _fresh(simulation: Simulation) -> Strategy:

@@ -33,7 +33,7 @@ from polytempo.serve.journal.recovery import newest_snapshot, recover
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
-from polytempo.serve.paths import INITIAL, PROXIES, STATUS
+from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES, STATUS
 from polytempo.serve.protocol.messages import check_greetable
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Service
@@ -202,7 +202,9 @@ def _check_same(journal: Journal, settings: ServiceSettings) -> None:
 def existing_journal(directory: Path) -> Journal:
     """The journal in this directory, to read. Close it."""
     if not Journal.exists(directory):
-        raise UserError(f"{directory} holds no journal. Expected the directory of a service's journal.")
+        below = directory / JOURNAL
+        hint = f"Did you mean {below}?" if below.is_dir() else "Expected the directory of a service's journal."
+        raise UserError(f"{directory} holds no journal. {hint}")
     return Journal(directory)
 
 
