@@ -180,11 +180,11 @@ def _uniform_divergence(contender: Contender, runs: Sequence[Run]) -> Cell:
 
 
 def _than_alone(contender: Contender, runs: Sequence[Run]) -> Cell:
-    """Whoever makes most clients better off is best."""
+    """The best has the most clients better off, less those worse off."""
     shares = better_off(contender, runs)
     if shares is None:
         return Cell(NOTHING)
-    return Cell(" / ".join(map(percent, (shares.better, shares.equal, shares.worse))), shares.better)
+    return Cell(" / ".join(map(percent, (shares.better, shares.equal, shares.worse))), shares.better - shares.worse)
 
 
 def _time_to_target(contender: Contender, runs: Sequence[Run]) -> Cell:
