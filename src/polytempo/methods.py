@@ -11,6 +11,7 @@ from polytempo.core.state import Attributes, stateful
 from polytempo.core.streams import stream
 from polytempo.learn.questions import Asked, question
 from polytempo.strategies import Setting, Strategy, make_strategy, strategy
+from polytempo.strategies.base.participation import Participation, Quota
 from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.methods.pace import BufferedCollaboration
 from polytempo.strategies.parts.arrival_groups import Arrival, ArrivalGroups, weighted_sum
@@ -21,7 +22,6 @@ from polytempo.strategies.parts.collaboration import Collaboration, Collaboratio
 from polytempo.strategies.parts.cosines import cosine, cosines, nearest
 from polytempo.strategies.parts.mixing import DecayedMixing
 from polytempo.strategies.parts.mixtures import Mixtures
-from polytempo.strategies.parts.participation import Participation, Quota
 from polytempo.strategies.parts.proxies import ProxySets, proxy_sets
 from polytempo.strategies.parts.rounds import Rounds, mean_delta, weighted_mean
 from polytempo.strategies.parts.similarity import Similarity

@@ -12,8 +12,8 @@ from polytempo.core.orders import Work
 from polytempo.core.schedules import parse_rate
 from polytempo.core.schema import Schema
 from polytempo.strategies.base.contract import check_packable
+from polytempo.strategies.base.participation import parse_quota
 from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
-from polytempo.strategies.parts.participation import parse_quota
 from polytempo.strategies.parts.robust import Robust, parse_robust
 
 
