@@ -13,9 +13,9 @@ from polytempo.learn.questions import Asked, question
 from polytempo.strategies import Setting, Strategy, make_strategy, strategy
 from polytempo.strategies.base.participation import Participation, Quota
 from polytempo.strategies.base.strategy import parameters
-from polytempo.strategies.methods.pace import BufferedCollaboration
 from polytempo.strategies.parts.arrival_groups import Arrival, ArrivalGroups, weighted_sum
 from polytempo.strategies.parts.asynchronous import Asynchronous
+from polytempo.strategies.parts.buffered_collaboration import BufferedCollaboration
 from polytempo.strategies.parts.buffers import Buffers, Fingerprint
 from polytempo.strategies.parts.clusters import Clustered, Clusters
 from polytempo.strategies.parts.collaboration import Collaboration, CollaborationRounds, NaiveCollaboration
