@@ -70,6 +70,13 @@ def test_wrappers_that_were_saved_in_the_middle_end_in_the_same_bits():
     assert digest(second.strategy.save_state()) == digest(whole.strategy.save_state())
 
 
+@pytest.mark.parametrize("between", [lambda inner: inner, Wrapper])
+def test_two_wrappers_of_one_class_are_refused(between):
+    inner = between(Counting(make_strategy("fedasync", {})))
+    with pytest.raises(StrategyError, match="Counting is wrapped around another Counting"):
+        Counting(inner)
+
+
 def test_branches_are_named_as_without_a_wrapper():
     bare, wrapped = (begun(made, vector(0, 0)) for made in (make_strategy("casa", {}), robust_casa()))
     assert [name for name, _ in branches(wrapped.save_state())] == [name for name, _ in branches(bare.save_state())]

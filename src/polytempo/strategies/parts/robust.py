@@ -102,7 +102,9 @@ class Robust(Wrapper):
     """A strategy whose updates are clipped and mixed before it is told of them. Updates that are to move no model are
     held back: the strategy observes them."""
 
-    remembered = ("members", "counted", "held", "norms", "recent", "moved")
+    remembered = ("members", "counted", "held_back", "norms", "recent", "moved")
+    held_back = 0
+    """A count of its own, in place of the question to the inner strategy."""
 
     def __init__(self, inner: Strategy, clip: float | None, mix: Mix | None) -> None:
         super().__init__(inner)
@@ -116,18 +118,13 @@ class Robust(Wrapper):
         """Clients that have joined and not left."""
         self.counted = 0
         """Updates with a delta, so far."""
-        self.held = 0
-        """Updates held back, so far."""
+        self.held_back = 0
         self.norms: dict[int, float] = {}
         """Member -> the norm of its newest delta, before it was clipped."""
         self.recent: dict[int, Recent] = {}
         """Member -> its newest delta, of at most ``KEPT`` on a branch."""
         self.moved: dict[int, int] = {}
         """Client -> with which update it last moved a model. A client that comes back does not begin anew."""
-
-    @property
-    def held_back(self) -> int:
-        return self.held
 
     def joined(self, client: int, now: float) -> Orders:
         self.members[client] = None
@@ -141,7 +138,7 @@ class Robust(Wrapper):
         clipped, moving = self._screen(update)
         if moving is not None:
             return self.inner.updated(moving, now)
-        self.held += 1
+        self.held_back += 1
         return self.inner.observed(clipped, now)
 
     def _screen(self, update: Update) -> tuple[Update, Update | None]:
