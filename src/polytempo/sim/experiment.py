@@ -74,6 +74,7 @@ class Experiment(StrategySettings):
 
     def model_post_init(self, context: Any, /) -> None:
         """Words are parsed here and nowhere else."""
+        super().model_post_init(context)
         self._behaviour = parse_behaviour(self.ask, self.attack, self.privacy, self.upload, self.download)
         self._proxy_source = parse_proxies(self.proxies or "")
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import ceil
 from typing import Literal
 
@@ -28,7 +27,6 @@ class Quota:
 EVERYONE = Quota()
 
 
-@cache
 def parse_quota(text: str) -> Quota:
     """``all``, ``k:10`` (at most 10 at once, chosen at random), ``k:10:round-robin``, ``share:0.1``."""
     kind, *rest = text.split(":")

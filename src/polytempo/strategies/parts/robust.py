@@ -8,7 +8,6 @@ branches split and merge."""
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import median_low
 
 import torch
@@ -52,7 +51,6 @@ class Mix:
         return min(math.ceil(self.share * count - 1e-9), (count - 1) // 2)
 
 
-@cache
 def parse_robust(text: str) -> Mix | None:
     """``none``, ``median`` (of the 10 most recent), ``median:15``, ``trimmed``, ``trimmed:15``, ``trimmed:15:0.2``."""
     kind, *rest = text.split(":")
