@@ -7,7 +7,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Due, Objective, Order, Orders, Report, Send, SetTimer, Train, Work
 from polytempo.core.rows import Compare, Sums, meet_rows, sum_rows
 from polytempo.core.splits import Regrouping, Split
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 from polytempo.core.streams import stream
 from polytempo.learn.questions import Asked, question
 from polytempo.strategies import Setting, Strategy, make_strategy, strategy

@@ -14,7 +14,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file
 from polytempo.core.validation import validated
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
-from polytempo.strategies.base.strategy import Strategy
+from polytempo.strategies import Strategy
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file

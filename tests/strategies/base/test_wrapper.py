@@ -6,9 +6,8 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import StrategyError
 from polytempo.core.state import digest, pack, unpack
 from polytempo.sim.records.evaluation import Stop
-from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies import Setting, Strategy, make_strategy
 from polytempo.strategies.base.contract import check_packable
-from polytempo.strategies.base.strategy import Setting
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.robust import Mix, Robust
 from polytempo.testing import begun, simulator, vector

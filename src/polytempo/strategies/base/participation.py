@@ -6,7 +6,7 @@ from math import ceil
 from typing import Literal
 
 from polytempo.core.errors import UserError
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.core.streams import stream
 
 

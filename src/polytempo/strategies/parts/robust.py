@@ -17,7 +17,7 @@ from polytempo.core.compiled import compiled
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import Strategy
 from polytempo.strategies.base.wrapper import Wrapper
