@@ -24,8 +24,8 @@ from polytempo.strategies.parts.assignment import ASSIGNMENTS, Assignment, Rule
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.echo import Echo, Policy
 from polytempo.strategies.parts.echo_predictor import pretrained
-from polytempo.strategies.parts.refinement import feedback_in, mean_feedbacks, merged, nearest_pair, worst_fifth
-from polytempo.strategies.parts.soft_labels import FIT, members_soft_label, soft_label_in
+from polytempo.strategies.parts.refinement import feedback_in, mean_feedbacks, merged, most_alike, worst_fifth
+from polytempo.strategies.parts.soft_labels import FIT, soft_label_in
 
 UPDATES_PER_CLIENT = 4
 """Between two expansions."""
@@ -90,15 +90,19 @@ class EchoPFL(Clustered):
     def resolved(self) -> dict[str, Any]:
         return {"refine_every": self._period()}
 
+    @property
+    def _rule(self) -> Assignment:
+        return ASSIGNMENTS[self.assignment]
+
     # What clients are told.
 
     def order_for(self, client: int, now: float) -> Train:
-        offered = self.training[client] = self._assignment().offered(client)
+        offered = self.training[client] = self._rule.offered(self, client)
         return self.train(
             client,
             self.clusters.branches[offered[0]],
             candidates=self.clusters.candidates(offered) if len(offered) > 1 else None,
-            questions=((FIT,) if self._period() else ()) + self._assignment().questions,
+            questions=((FIT,) if self._period() else ()) + self._rule.questions,
             trainable=(self.setting.schema.last_layer,) if offered[0] in self.fine_tuned else (),
         )
 
@@ -127,14 +131,11 @@ class EchoPFL(Clustered):
     def branch_of(self, update: Update) -> int:
         if self._is_founder(update):
             return self.clusters.next_number if self.founded else next(iter(self.clusters.branches))
-        return self._assignment().cluster_for(update, self.training.get(update.client, ()))
+        return self._rule.cluster_for(self, update, self.training.get(update.client, ()))
 
     def left(self, client: int, now: float) -> Orders:
         self.training.pop(client, None)
         return super().left(client, now)
-
-    def _assignment(self) -> Assignment:
-        return ASSIGNMENTS[self.assignment](self.clusters, self.setting.initial, self.soft_labels)
 
     def _is_founder(self, update: Update) -> bool:
         return update.client not in self.clusters.home and self.founded < self.first_clusters
@@ -157,7 +158,7 @@ class EchoPFL(Clustered):
         """Assign the client (Eq. 1), and keep what it says of its cluster."""
         self._note_soft_label(update)
         before = self.clusters.home.get(update.client)
-        self.clusters.assign(update.client, self._assignment().cluster_for(update, offered))
+        self.clusters.assign(update.client, self._rule.cluster_for(self, update, offered))
         self._note_feedback(update, offered, before)
 
     def _note_soft_label(self, update: Update) -> None:
@@ -232,14 +233,13 @@ class EchoPFL(Clustered):
         self.fine_tuned = {}
         fresh: dict[int, None] = {}
         while len(self.clusters.branches) > self.merge_above * self.first_clusters:
-            labels = {c: members_soft_label(self.soft_labels, there) for c, there in self.clusters.members.items()}
-            apart, a, b = nearest_pair(labels)
-            if apart == float("inf"):
-                break  # nothing is known of all but one
-            main, other = (b, a) if len(self.clusters.members[b]) > len(self.clusters.members[a]) else (a, b)
+            pair = most_alike(self.clusters.members, self.soft_labels)
+            if pair is None:
+                break
+            main, other = pair.main, pair.other
             v, aux = self.clusters.branches[main].weights, self.clusters.branches[other].weights
             model = merged(self.merging, v, aux, self.latest.get(main))
-            self.clusters.merge(main, other, model, now, {"divergence": apart})
+            self.clusters.merge(main, other, model, now, {"divergence": pair.divergence})
             self.echoes[main] = self.echoes[main].merged(self.echoes.pop(other), model)
             self.latest.pop(other, None)
             fresh.pop(other, None)
