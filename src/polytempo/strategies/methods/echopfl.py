@@ -94,7 +94,7 @@ class EchoPFL(Clustered):
     def _rule(self) -> Assignment:
         return ASSIGNMENTS[self.assignment]
 
-    # What clients are told.
+    # Events.
 
     def order_for(self, client: int, now: float) -> Train:
         offered = self.training[client] = self._rule.offered(self, client)
@@ -105,14 +105,6 @@ class EchoPFL(Clustered):
             questions=((FIT,) if self._period() else ()) + self._rule.questions,
             trainable=(self.setting.schema.last_layer,) if offered[0] in self.fine_tuned else (),
         )
-
-    def pulled(self, client: int, now: float) -> list[Send]:
-        return [self._send(client, self.clusters.branch(client))]
-
-    def _send(self, client: int, branch: Branch) -> Send:
-        return Send(client, branch.weights, branch.version, rebase=self.refresh == "rebase")
-
-    # What clients hand in.
 
     def updated(self, update: Update, now: float) -> Iterator[Order]:
         offered = self.training.pop(update.client, ())
@@ -128,14 +120,19 @@ class EchoPFL(Clustered):
         if not self._is_founder(update):
             self._assign(update, offered)
 
-    def branch_of(self, update: Update) -> int:
-        if self._is_founder(update):
-            return self.clusters.next_number if self.founded else next(iter(self.clusters.branches))
-        return self._rule.cluster_for(self, update, self.training.get(update.client, ()))
+    def pulled(self, client: int, now: float) -> list[Send]:
+        return [self._send(client, self.clusters.branch(client))]
 
     def left(self, client: int, now: float) -> Orders:
         self.training.pop(client, None)
         return super().left(client, now)
+
+    # Clustering (section 4.2).
+
+    def branch_of(self, update: Update) -> int:
+        if self._is_founder(update):
+            return self.clusters.next_number if self.founded else next(iter(self.clusters.branches))
+        return self._rule.cluster_for(self, update, self.training.get(update.client, ()))
 
     def _is_founder(self, update: Update) -> bool:
         return update.client not in self.clusters.home and self.founded < self.first_clusters
@@ -166,18 +163,6 @@ class EchoPFL(Clustered):
         if label is not None:
             self.soft_labels[update.client] = label
 
-    def _note_feedback(self, update: Update, offered: tuple[int, ...], before: int | None) -> None:
-        """Keep what the client says of the model it got, unless it has just moved to a cluster that has another. It
-        counts for clients that an expansion or a merge has moved meanwhile: the slow would hardly ever count
-        otherwise."""
-        home = self.clusters.home[update.client]
-        chosen = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
-        feedback = feedback_in(update.answers)
-        if home in (before, chosen) and feedback is not None:
-            self.feedback[update.client] = feedback
-        else:
-            self.feedback.pop(update.client, None)
-
     def _mix(self, update: Update) -> Iterator[Order]:
         """``v_c <- lerp(v_c, u_i, share)``, and a broadcast if it pays."""
         cluster = self.clusters.home[update.client]
@@ -189,14 +174,19 @@ class EchoPFL(Clustered):
         if echo.decide(self.broadcast, self.rho):
             yield from self._broadcast(cluster)
 
-    def _broadcast(self, cluster: int) -> Iterator[Order]:
-        branch = self.clusters.branches[cluster]
-        self.echoes[cluster].mark_sent(branch.weights)
-        for client in self.clusters.members[cluster]:
-            if len(self.training.get(client, ())) == 1:  # who was offered several may train another cluster's
-                yield self._send(client, branch)
+    # Refinement (section 4.3).
 
-    # Refinement.
+    def _note_feedback(self, update: Update, offered: tuple[int, ...], before: int | None) -> None:
+        """Keep what the client says of the model it got, unless it has just moved to a cluster that has another. It
+        counts for clients that an expansion or a merge has moved meanwhile: the slow would hardly ever count
+        otherwise."""
+        home = self.clusters.home[update.client]
+        chosen = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
+        feedback = feedback_in(update.answers)
+        if home in (before, chosen) and feedback is not None:
+            self.feedback[update.client] = feedback
+        else:
+            self.feedback.pop(update.client, None)
 
     def _period(self) -> int:
         return UPDATES_PER_CLIENT * len(self.participation.members) if self.refine_every is None else self.refine_every
@@ -252,3 +242,15 @@ class EchoPFL(Clustered):
             self.echoes.pop(cluster, None)
             self.latest.pop(cluster, None)
             self.fine_tuned.pop(cluster, None)
+
+    # Broadcasts (section 5.2).
+
+    def _broadcast(self, cluster: int) -> Iterator[Order]:
+        branch = self.clusters.branches[cluster]
+        self.echoes[cluster].mark_sent(branch.weights)
+        for client in self.clusters.members[cluster]:
+            if len(self.training.get(client, ())) == 1:  # who was offered several may train another cluster's
+                yield self._send(client, branch)
+
+    def _send(self, client: int, branch: Branch) -> Send:
+        return Send(client, branch.weights, branch.version, rebase=self.refresh == "rebase")
