@@ -21,8 +21,8 @@ from polytempo.sim.records.history import History
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.world import World
 from polytempo.strategies import Setting
+from polytempo.strategies.base.participation import Quota
 from polytempo.strategies.methods.fedasync import FedAsync
-from polytempo.strategies.parts.participation import Quota
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import make_federation

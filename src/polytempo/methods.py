@@ -7,21 +7,21 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Due, Objective, Order, Orders, Report, Send, SetTimer, Train, Work
 from polytempo.core.rows import Compare, Sums, meet_rows, sum_rows
 from polytempo.core.splits import Regrouping, Split
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 from polytempo.core.streams import stream
 from polytempo.learn.questions import Asked, question
 from polytempo.strategies import Setting, Strategy, make_strategy, strategy
+from polytempo.strategies.base.participation import Participation, Quota
 from polytempo.strategies.base.strategy import parameters
-from polytempo.strategies.methods.pace import BufferedCollaboration
 from polytempo.strategies.parts.arrival_groups import Arrival, ArrivalGroups, weighted_sum
 from polytempo.strategies.parts.asynchronous import Asynchronous
+from polytempo.strategies.parts.buffered_collaboration import BufferedCollaboration
 from polytempo.strategies.parts.buffers import Buffers, Fingerprint
 from polytempo.strategies.parts.clusters import Clustered, Clusters
 from polytempo.strategies.parts.collaboration import Collaboration, CollaborationRounds, NaiveCollaboration
 from polytempo.strategies.parts.cosines import cosine, cosines, nearest
 from polytempo.strategies.parts.mixing import DecayedMixing
 from polytempo.strategies.parts.mixtures import Mixtures
-from polytempo.strategies.parts.participation import Participation, Quota
 from polytempo.strategies.parts.proxies import ProxySets, proxy_sets
 from polytempo.strategies.parts.rounds import Rounds, mean_delta, weighted_mean
 from polytempo.strategies.parts.similarity import Similarity

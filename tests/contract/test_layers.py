@@ -41,6 +41,9 @@ SERVE = {
     "process": 7,
 }
 """The rooms of serve/, and the modules that all of them share."""
+STRATEGIES = {"base": 0, "parts": 1, "methods": 2, "settings": 3}
+"""The rooms of strategies/, and above them the settings, which put a method and robust mixing together."""
+ROOMS = {"serve": SERVE, "strategies": STRATEGIES}
 FILES = {"fcntl", "http", "io", "os", "pathlib", "safetensors", "shutil", "sqlite3", "subprocess", "tempfile"}
 IO = FILES | {
     "asyncio",
@@ -92,19 +95,23 @@ def test_every_purpose_of_a_random_stream_belongs_to_one_module():
     assert {purpose: modules for purpose, modules in users.items() if len(modules) > 1} == {}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "serve").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_inside_serve_go_down_only(path):
-    if path == ROOT / "serve" / "__init__.py":
+@pytest.mark.parametrize(
+    "path", [p for layer in ROOMS for p in sorted((ROOT / layer).rglob("*.py"))], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_imports_between_rooms_go_down_only(path):
+    layer, *rest = path.relative_to(ROOT).parts
+    if rest == ["__init__.py"]:
         return
-    room = path.relative_to(ROOT / "serve").parts[0].removesuffix(".py")
-    names = [name.split(".") for name in imported(path) if name.startswith("polytempo.serve.")]
+    room, rooms = rest[0].removesuffix(".py"), ROOMS[layer]
+    names = [name.split(".") for name in imported(path) if name.startswith(f"polytempo.{layer}.")]
     for other in {parts[2] for parts in names}:
-        assert other == room or SERVE[other] < SERVE[room], f"{room} imports {other}"
+        assert other == room or rooms.get(other, len(rooms)) < rooms[room], f"{room} imports {other}"
 
 
-def test_every_file_of_serve_has_a_room():
-    found = {path.name.removesuffix(".py") for path in (ROOT / "serve").iterdir() if not path.name.startswith("__")}
-    assert found == set(SERVE)
+@pytest.mark.parametrize("layer", ROOMS)
+def test_every_file_has_a_room(layer):
+    found = {path.name.removesuffix(".py") for path in (ROOT / layer).iterdir() if not path.name.startswith("__")}
+    assert found == set(ROOMS[layer])
 
 
 @pytest.mark.parametrize("pure", ["strategies", "serve/state"])

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polytempo.core.branch import Branch
-from polytempo.core.state import digest, load, pack, save, stateful, unpack
+from polytempo.core.state import digest, load, pack, save, unpack
+from polytempo.core.stateful import stateful
 
 
 class Point(NamedTuple):

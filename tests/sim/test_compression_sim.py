@@ -18,7 +18,7 @@ from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.run import run_experiment
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.uploads import Uploads
-from polytempo.strategies.base.strategy import Strategy
+from polytempo.strategies import Strategy
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.testing import simulator
 from support.bustle import DEVICES, BusyFedAsync

@@ -7,7 +7,8 @@ from polytempo.core.errors import StrategyError
 from polytempo.core.orders import Candidates, Objective, Report, Send, SetTimer, Work
 from polytempo.learn.questions import question
 from polytempo.sim.records.evaluation import Stop
-from polytempo.strategies.base.strategy import Strategy, parameters
+from polytempo.strategies import Strategy
+from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.testing import simulator
 

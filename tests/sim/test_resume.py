@@ -5,7 +5,7 @@ import pytest
 
 from polytempo.core.state import digest, load, save
 from polytempo.sim.records.evaluation import Stop
-from polytempo.strategies.parts.participation import Quota
+from polytempo.strategies.base.participation import Quota
 from polytempo.testing import simulator
 from polytempo.world.drift import Drift
 from support.bustle import DEVICES, BusyFedAsync, BusyFedAvg, BusyStandalone

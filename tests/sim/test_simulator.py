@@ -20,10 +20,10 @@ from polytempo.sim.records import evaluation
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.measures import score_clients
 from polytempo.strategies import make_strategy, strategies
+from polytempo.strategies.base.participation import Quota
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.methods.standalone import Standalone
-from polytempo.strategies.parts.participation import Quota
 from polytempo.testing import simulator
 from polytempo.world.drift import Drift
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 
 
 @stateful

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from polytempo.core.orders import Send, Train
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 
 FEWEST_SENDS, MOST_SENDS, SENDS_BYTES = 16, 256, 64 << 20
 """Bounds of what ``forget_oldest`` keeps: as many refreshes as fit these bytes, but no fewer and no more than these."""

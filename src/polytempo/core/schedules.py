@@ -1,7 +1,6 @@
 """Numbers that change over a client's rounds, such as a learning rate. A plain float is a constant schedule."""
 
 from dataclasses import dataclass
-from functools import cache
 from math import cos, inf, pi
 from typing import Literal
 
@@ -28,7 +27,6 @@ class Schedule:
         return self.change + (self.start - self.change) * (1 + cos(pi * share)) / 2
 
 
-@cache
 def parse_rate(text: str | float) -> float | Schedule:
     """A number, or a schedule in words."""
     try:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 
 
 @stateful

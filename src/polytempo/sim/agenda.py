@@ -4,7 +4,7 @@ import heapq
 from enum import IntEnum
 from typing import Any
 
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 
 
 class Kind(IntEnum):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 from polytempo.core.status import Status
 
 

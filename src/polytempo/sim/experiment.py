@@ -14,8 +14,8 @@ from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file
 from polytempo.core.validation import validated
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
-from polytempo.strategies.base.settings import StrategySettings
-from polytempo.strategies.base.strategy import Strategy
+from polytempo.strategies import Strategy
+from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
@@ -74,6 +74,7 @@ class Experiment(StrategySettings):
 
     def model_post_init(self, context: Any, /) -> None:
         """Words are parsed here and nowhere else."""
+        super().model_post_init(context)
         self._behaviour = parse_behaviour(self.ask, self.attack, self.privacy, self.upload, self.download)
         self._proxy_source = parse_proxies(self.proxies or "")
 

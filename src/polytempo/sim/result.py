@@ -197,7 +197,9 @@ class HasFigures:
     epsilon = Figure[float | None](
         "Largest privacy loss of a client at delta 1e-5; null where updates are not blurred."
     )
-    held_back = Figure[int]("Updates that robust mixing did not let move a model.", "count")
+    held_back = Figure[int | None](
+        "Updates that robust mixing held back: they moved no model; null without robust mixing or clipping.", "count"
+    )
     digest = Figure[str](
         "SHA-256 over the final state of the server and the history of the run: equal digests, equal runs."
     )

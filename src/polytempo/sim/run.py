@@ -35,8 +35,8 @@ from polytempo.sim.records.measures import cluster_figures, device_figures
 from polytempo.sim.result import Result
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.world import begun_with, make_world, proxy_sets_of, warm_up
+from polytempo.strategies import Strategy
 from polytempo.strategies.base.served import served_models
-from polytempo.strategies.base.strategy import Strategy
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from polytempo.sim.records.history import History, update_row
 from polytempo.sim.records.traffic import Traffic
 from polytempo.sim.training import Training
 from polytempo.sim.world import World
+from polytempo.strategies import Strategy
 from polytempo.strategies.base.contract import check_order, check_upload
-from polytempo.strategies.base.strategy import Strategy
 
 
 class Simulator:

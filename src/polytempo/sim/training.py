@@ -8,7 +8,7 @@ from torch import Tensor
 
 from polytempo.core.flight import Flight
 from polytempo.core.orders import Send
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.learn.learner import Assignment
 from polytempo.world.federation import ClientData
 

@@ -16,7 +16,7 @@ from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import WARM_UP_EPOCHS, ProxySets
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.uploads import Uploads
-from polytempo.strategies.base.strategy import Strategy
+from polytempo.strategies import Strategy
 from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import Devices, make_devices

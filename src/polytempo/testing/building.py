@@ -20,7 +20,7 @@ from polytempo.sim.simulator import Simulator
 from polytempo.sim.uploads import Uploads
 from polytempo.sim.world import World
 from polytempo.strategies import Setting, Strategy
-from polytempo.strategies.parts.participation import EVERYONE, Quota
+from polytempo.strategies.base.participation import EVERYONE, Quota
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import make_federation

@@ -18,7 +18,7 @@ from polytempo.sim.simulator import Simulator
 from polytempo.sim.training import Training
 from polytempo.strategies import Strategy, make_strategy
 from polytempo.strategies.base.contract import check_packable
-from polytempo.strategies.parts.participation import parse_quota
+from polytempo.strategies.base.participation import parse_quota
 from polytempo.testing.building import simulator, tiny_proxies
 from polytempo.testing.hosting import Hosted
 from polytempo.world.proxies import write_proxies

@@ -20,7 +20,7 @@ from polytempo.serve.journal.opening import code_versions, open_service
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.strategies import Strategy
-from polytempo.strategies.base.settings import StrategySettings
+from polytempo.strategies.settings import StrategySettings
 from polytempo.world.proxies import read_proxies
 from support.serving import hosted, nudge, restarted, running, some_events, tiny_settings
 

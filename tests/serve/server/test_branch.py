@@ -14,7 +14,7 @@ from polytempo.serve.client.client import Membership
 from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.protocol import wire_pb2 as pb
-from polytempo.strategies.base.strategy import Setting
+from polytempo.strategies import Setting
 from polytempo.strategies.parts.clusters import Clustered
 from support.serving import FakeSession, Hosted, hosted, join_all, nudge, refused, running, settled
 

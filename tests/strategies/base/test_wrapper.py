@@ -6,9 +6,8 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import StrategyError
 from polytempo.core.state import digest, pack, unpack
 from polytempo.sim.records.evaluation import Stop
-from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies import Setting, Strategy, make_strategy
 from polytempo.strategies.base.contract import check_packable
-from polytempo.strategies.base.strategy import Setting
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.robust import Mix, Robust
 from polytempo.testing import begun, simulator, vector
@@ -68,6 +67,13 @@ def test_wrappers_that_were_saved_in_the_middle_end_in_the_same_bits():
     assert second.strategy.count == 30
     assert second.strategy.held_back == whole.strategy.held_back > 0
     assert digest(second.strategy.save_state()) == digest(whole.strategy.save_state())
+
+
+@pytest.mark.parametrize("between", [lambda inner: inner, Wrapper])
+def test_two_wrappers_of_one_class_are_refused(between):
+    inner = between(Counting(make_strategy("fedasync", {})))
+    with pytest.raises(StrategyError, match="Counting is wrapped around another Counting"):
+        Counting(inner)
 
 
 def test_branches_are_named_as_without_a_wrapper():

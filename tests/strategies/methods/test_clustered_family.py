@@ -7,10 +7,10 @@ import torch
 from polytempo import simulate
 from polytempo.core.state import digest, load, save
 from polytempo.strategies import make_strategy
+from polytempo.strategies.base.participation import Quota
 from polytempo.strategies.methods.cfl import CFL, CFLAsync
 from polytempo.strategies.methods.icfl import ICFL, ICFLAsync
 from polytempo.strategies.parts.cosines import cosines
-from polytempo.strategies.parts.participation import Quota
 from polytempo.strategies.parts.staleness import Constant
 from polytempo.testing import begun, update, vector
 

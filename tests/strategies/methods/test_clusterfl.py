@@ -9,8 +9,8 @@ import torch
 
 from polytempo.api import simulate
 from polytempo.strategies import make_strategy
+from polytempo.strategies.base.participation import EVERYONE, Quota
 from polytempo.strategies.methods.clusterfl import SOFT_LABELS, ClusterFL, by_average_linkage, parts_by_cluster
-from polytempo.strategies.parts.participation import EVERYONE, Quota
 from polytempo.testing import begun, update, vector
 
 LEFT, RIGHT = [0.9, 0.1], [0.2, 0.8]

@@ -10,9 +10,9 @@ from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.orders import Work
 from polytempo.core.rows import Sums
 from polytempo.strategies import make_strategy
+from polytempo.strategies.base.participation import Quota
 from polytempo.strategies.base.served import served_models
 from polytempo.strategies.methods.fedsac import SUBSPACE, mean_angles
-from polytempo.strategies.parts.participation import Quota
 from polytempo.testing import begun, simulator, update, vector
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from polytempo.core.orders import Orders, Train
 from polytempo.core.state import digest, pack, unpack
 from polytempo.sim.records.evaluation import Stop
+from polytempo.strategies.base.participation import EVERYONE, Quota
 from polytempo.strategies.methods.fedat import FedAT, weighted_mean
 from polytempo.strategies.methods.fedavg import FedAvg
-from polytempo.strategies.parts.participation import EVERYONE, Quota
 from polytempo.strategies.parts.tiers import tiers
 from polytempo.testing import begun, simulator, update, vector
 

@@ -19,8 +19,8 @@ from polytempo.core.orders import Due, Work
 from polytempo.core.schema import Schema
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting
+from polytempo.strategies.base.participation import parse_quota
 from polytempo.strategies.methods.fedcompass import FedCompass, FedCompassM, FedCompassN
-from polytempo.strategies.parts.participation import parse_quota
 from polytempo.strategies.parts.staleness import Constant
 from polytempo.testing import begun, simulator, vector
 from polytempo.testing.clock import Ordered, towards_its_own

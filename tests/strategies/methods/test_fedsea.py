@@ -12,9 +12,9 @@ from polytempo.core.schema import Schema
 from polytempo.core.state import digest, pack, unpack
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy
+from polytempo.strategies.base.participation import EVERYONE, Quota
 from polytempo.strategies.methods.fedsea import FedSEA, Pace, Training
 from polytempo.strategies.parts.compass import ArrivalGroup
-from polytempo.strategies.parts.participation import EVERYONE, Quota
 from polytempo.testing import ScriptedClock, simulator, update, vector
 
 

@@ -10,9 +10,9 @@ import torch
 
 from polytempo.core.state import digest, pack, unpack
 from polytempo.sim.records.evaluation import Stop
+from polytempo.strategies.base.participation import Participation, Quota
 from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.methods.oort import LOSSES, Oort, Seen, as_mean_square, scaled
-from polytempo.strategies.parts.participation import Participation, Quota
 from polytempo.testing import begun, simulator, update, vector
 
 TWO = Quota(count=2)

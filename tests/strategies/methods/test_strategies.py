@@ -10,6 +10,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Train
 from polytempo.core.state import digest, load, save
 from polytempo.strategies import Strategy, make_strategy, strategies
+from polytempo.strategies.base.participation import Quota
 from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.methods.fedavg import FedAvg
@@ -17,7 +18,6 @@ from polytempo.strategies.methods.fedavgm import FedAvgM
 from polytempo.strategies.methods.fedbuff import FedBuff
 from polytempo.strategies.methods.fedprox import FedProx
 from polytempo.strategies.methods.standalone import Standalone
-from polytempo.strategies.parts.participation import Quota
 from polytempo.strategies.parts.staleness import Constant, Hinge, Polynomial
 from polytempo.testing import Planted, begun, update, vector
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, SetTimer, Train
 from polytempo.core.state import digest, pack, unpack
-from polytempo.strategies.parts.participation import EVERYONE, Quota
+from polytempo.strategies.base.participation import EVERYONE, Quota
 from polytempo.testing import begun, vector
 from support.compass import CompassClock, Keeper, keeper_clock
 

@@ -1,17 +1,37 @@
 """EchoPFL's assignments: four rules, one interface."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from polytempo.core.branch import Branch
-from polytempo.strategies.parts.assignment import ASSIGNMENTS
+from polytempo.core.schema import Schema
+from polytempo.strategies import Setting
+from polytempo.strategies.parts.assignment import ASSIGNMENTS, Assignment
 from polytempo.strategies.parts.clusters import Clusters
 from polytempo.testing import update, vector
 
 LABELS = {0: np.array([0.9, 0.1]), 1: np.array([0.1, 0.9])}
 NEAR_0 = {"soft-labels": [0.8, 0.2]}
+
+
+class Server(NamedTuple):
+    clusters: Clusters
+    setting: Setting
+    soft_labels: dict[int, np.ndarray]
+
+
+class Assigning(NamedTuple):
+    rule: Assignment
+    server: Server
+
+    def offered(self, client):
+        return self.rule.offered(self.server, client)
+
+    def cluster_for(self, handed_in, offered):
+        return self.rule.cluster_for(self.server, handed_in, offered)
 
 
 def assigning(rule, *models):
@@ -20,7 +40,7 @@ def assigning(rule, *models):
     for client in range(2):
         clusters.join(client)
         clusters.assign(client, client)
-    return ASSIGNMENTS[rule](clusters, vector(0, 0), LABELS)
+    return Assigning(ASSIGNMENTS[rule], Server(clusters, Setting(vector(0, 0), Schema(("w",), ((2,),), 2)), LABELS))
 
 
 def handed_in(client, *weights, chosen=None):

@@ -10,7 +10,7 @@ from torch import nn
 from polytempo.core.orders import Send, Train
 from polytempo.core.schema import Schema
 from polytempo.core.vectors import schema_of
-from polytempo.strategies.parts.refinement import along_direction, nearest_pair, worst_fifth
+from polytempo.strategies.parts.refinement import along_direction, most_alike, worst_fifth
 from polytempo.strategies.parts.soft_labels import divergence
 from polytempo.testing import vector
 from support.echoing import EchoPFL, echopfl, fit, handed_in, model
@@ -96,11 +96,18 @@ def test_merging_models_too_large_for_a_product_makes_no_nan():
     assert torch.isfinite(along_direction(main, other, vector(1e30, 1e30))).all()
 
 
-def test_the_nearest_pair_has_the_least_divergence():
-    labels = {4: np.array([0.9, 0.1]), 1: np.array([0.1, 0.9]), 7: np.array([0.8, 0.2]), 9: None}
-    apart, a, b = nearest_pair(labels)
-    assert (a, b) == (4, 7)
-    assert apart == pytest.approx(divergence(labels[4], labels[7]))
+LABELS = {40: np.array([0.9, 0.1]), 10: np.array([0.1, 0.9]), 70: np.array([0.8, 0.2]), 71: np.array([0.8, 0.2])}
+"""Of client 90 nothing is known."""
+
+
+def test_the_most_alike_clusters_have_the_least_divergence_and_the_larger_is_the_main_one():
+    apart = pytest.approx(divergence(LABELS[40], LABELS[70]))
+    assert most_alike({4: [40], 1: [10], 7: [70], 9: [90]}, LABELS) == (4, 7, apart)
+    assert most_alike({4: [40], 1: [10], 7: [70, 71], 9: [90]}, LABELS) == (7, 4, apart)
+
+
+def test_clusters_of_which_nothing_is_known_are_not_alike():
+    assert most_alike({4: [40], 9: [90]}, LABELS) is None
 
 
 def with_three_clusters(**parameters: Any) -> EchoPFL:

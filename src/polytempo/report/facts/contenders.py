@@ -11,7 +11,7 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
-from polytempo.strategies.base.strategy import strategies
+from polytempo.strategies import strategies
 
 ALONE = "standalone"
 

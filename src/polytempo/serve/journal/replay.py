@@ -19,7 +19,7 @@ from polytempo.serve.journal.proxies import check_needed
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.state.events import Event, Push
 from polytempo.serve.state.service import Service
-from polytempo.strategies.base.settings import StrategySettings
+from polytempo.strategies.settings import StrategySettings
 
 
 @dataclass

@@ -15,7 +15,7 @@ from polytempo.core.validation import validated
 from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.flat import initial_vector, read_vector
 from polytempo.learn.models import Inputs, first_model
-from polytempo.strategies.base.settings import StrategySettings
+from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import load_dataset
 
 

@@ -11,7 +11,8 @@ from polytempo.core.branch import branches
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
 from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
-from polytempo.core.state import digest, pack, stateful
+from polytempo.core.state import digest, pack
+from polytempo.core.stateful import stateful
 from polytempo.core.status import Status
 from polytempo.core.vectors import trained_entries
 from polytempo.serve.state.events import Event, Push

@@ -13,7 +13,7 @@ from polytempo.sim.records.history import History, graph_row
 from polytempo.sim.records.measures import evaluation_row, score_clients, score_cluster_models
 from polytempo.sim.records.sketches import Sketches
 from polytempo.sim.world import World
-from polytempo.strategies.base.strategy import Strategy
+from polytempo.strategies import Strategy
 
 OWN_MODELS_BYTES = 2**28
 """Memory for own models that wait to be scored."""

@@ -9,12 +9,12 @@ import numpy as np
 from torch import Tensor
 
 from polytempo.core.events import Update
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.records.history import History, Row
 from polytempo.sim.records.measures import score_clients
 from polytempo.sim.world import World
-from polytempo.strategies.base.strategy import Strategy
+from polytempo.strategies import Strategy
 
 WAITING_BYTES = 2**28
 """Memory for models that wait to be scored."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from polytempo.core.errors import UserError
 from polytempo.learn.scoring import CHUNK, Scorer, mean_per_part
 from polytempo.sim.lookahead import Lookahead, in_parts
-from polytempo.strategies.base.strategy import Strategy
+from polytempo.strategies import Strategy
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import Devices
 from polytempo.world.federation import ClientData, Cluster

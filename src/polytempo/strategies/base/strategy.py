@@ -18,7 +18,7 @@ from polytempo.core.registry import Registry, from_import_path, unknown
 from polytempo.core.schema import Schema
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.validation import refusal
-from polytempo.strategies.parts.participation import EVERYONE, Participation, Quota
+from polytempo.strategies.base.participation import EVERYONE, Participation, Quota
 
 S = TypeVar("S", bound="Strategy")
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
 from polytempo.core.splits import Regrouping, Split
@@ -17,16 +18,27 @@ ABOUT = ("travels", "reconstructed", "unmixable", "needs_proxies")
 
 class Wrapper(Strategy):
     """Tells the inner strategy every event and asks it every question. A subclass overrides those that it changes.
-    The inner strategy may be a wrapper too."""
+    The inner strategy may be a wrapper too, of another class."""
 
     remembered: ClassVar[tuple[str, ...]] = ()
     """The attributes that are the wrapper's own state. They are saved under the name of its class, beside the state of
     the inner strategy."""
 
     def __init__(self, inner: Strategy) -> None:
-        self.inner = inner
+        self.inner: Strategy = inner
+        self._refuse_the_same_class_inside()
         for name in ABOUT:
             setattr(self, name, getattr(inner, name))
+
+    def _refuse_the_same_class_inside(self) -> None:
+        own, wrapped = type(self).__name__, self.inner
+        while isinstance(wrapped, Wrapper):
+            if type(wrapped).__name__ == own:
+                raise StrategyError(
+                    f"{own} is wrapped around another {own}: both would save their state under this name. Use it once, "
+                    "or give the second a class of its own."
+                )
+            wrapped = wrapped.inner
 
     def begin(self, setting: Setting) -> None:
         self.setting = setting

@@ -72,21 +72,23 @@ class DynamicClusters(Clustered, ABC):
     def updated(self, update: Update, now: float) -> Orders:
         """Algorithm 1: an asynchronous round t."""
         self.t += 1
+        decay = self._place(update, now)  # lines 3 to 9
+        self.aggregate(self.clusters.branch(update.client), update, decay, float(self.alpha[update.client]))  # line 11
+        return None
+
+    def observed(self, update: Update, now: float) -> Orders:
+        """Algorithm 1 without line 11, in the same round."""
+        self._place(update, now)
+        return None
+
+    def _place(self, update: Update, now: float) -> Decay:
+        """Compare the update with others, cluster, and buffer it; the decay in its cluster."""
         fingerprint, others = self._receive(update)  # line 3
         self._assign_newcomer(fingerprint, others)  # lines 4 to 6
         self._cluster(fingerprint, others, now)  # line 8
         decay = self._decay_of(update)
         self._offer(fingerprint, update.version, decay.stale_after)  # line 9
-        self.aggregate(self.clusters.branch(update.client), update, decay, float(self.alpha[update.client]))  # line 11
-        return None
-
-    def observed(self, update: Update, now: float) -> Orders:
-        """Algorithm 1 without its last line, in the same round."""
-        fingerprint, others = self._receive(update)
-        self._assign_newcomer(fingerprint, others)
-        self._cluster(fingerprint, others, now)
-        self._offer(fingerprint, update.version, self._decay_of(update).stale_after)
-        return None
+        return decay
 
     def aggregate(self, branch: Branch, update: Update, decay: Decay, alpha: float) -> None:
         """``g_k <- (1 - alpha_i) g_k + alpha_i w_i`` (Eq. 9)"""

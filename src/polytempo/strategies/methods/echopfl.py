@@ -24,8 +24,8 @@ from polytempo.strategies.parts.assignment import ASSIGNMENTS, Assignment, Rule
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.echo import Echo, Policy
 from polytempo.strategies.parts.echo_predictor import pretrained
-from polytempo.strategies.parts.refinement import feedback_in, mean_feedbacks, merged, nearest_pair, worst_fifth
-from polytempo.strategies.parts.soft_labels import FIT, members_soft_label, soft_label_in
+from polytempo.strategies.parts.refinement import feedback_in, mean_feedbacks, merged, most_alike, worst_fifth
+from polytempo.strategies.parts.soft_labels import FIT, soft_label_in
 
 UPDATES_PER_CLIENT = 4
 """Between two expansions."""
@@ -90,25 +90,21 @@ class EchoPFL(Clustered):
     def resolved(self) -> dict[str, Any]:
         return {"refine_every": self._period()}
 
-    # What clients are told.
+    @property
+    def _rule(self) -> Assignment:
+        return ASSIGNMENTS[self.assignment]
+
+    # Events.
 
     def order_for(self, client: int, now: float) -> Train:
-        offered = self.training[client] = self._assignment().offered(client)
+        offered = self.training[client] = self._rule.offered(self, client)
         return self.train(
             client,
             self.clusters.branches[offered[0]],
             candidates=self.clusters.candidates(offered) if len(offered) > 1 else None,
-            questions=((FIT,) if self._period() else ()) + self._assignment().questions,
+            questions=((FIT,) if self._period() else ()) + self._rule.questions,
             trainable=(self.setting.schema.last_layer,) if offered[0] in self.fine_tuned else (),
         )
-
-    def pulled(self, client: int, now: float) -> list[Send]:
-        return [self._send(client, self.clusters.branch(client))]
-
-    def _send(self, client: int, branch: Branch) -> Send:
-        return Send(client, branch.weights, branch.version, rebase=self.refresh == "rebase")
-
-    # What clients hand in.
 
     def updated(self, update: Update, now: float) -> Iterator[Order]:
         offered = self.training.pop(update.client, ())
@@ -124,17 +120,19 @@ class EchoPFL(Clustered):
         if not self._is_founder(update):
             self._assign(update, offered)
 
-    def branch_of(self, update: Update) -> int:
-        if self._is_founder(update):
-            return self.clusters.next_number if self.founded else next(iter(self.clusters.branches))
-        return self._assignment().cluster_for(update, self.training.get(update.client, ()))
+    def pulled(self, client: int, now: float) -> list[Send]:
+        return [self._send(client, self.clusters.branch(client))]
 
     def left(self, client: int, now: float) -> Orders:
         self.training.pop(client, None)
         return super().left(client, now)
 
-    def _assignment(self) -> Assignment:
-        return ASSIGNMENTS[self.assignment](self.clusters, self.setting.initial, self.soft_labels)
+    # Clustering (section 4.2).
+
+    def branch_of(self, update: Update) -> int:
+        if self._is_founder(update):
+            return self.clusters.next_number if self.founded else next(iter(self.clusters.branches))
+        return self._rule.cluster_for(self, update, self.training.get(update.client, ()))
 
     def _is_founder(self, update: Update) -> bool:
         return update.client not in self.clusters.home and self.founded < self.first_clusters
@@ -157,25 +155,13 @@ class EchoPFL(Clustered):
         """Assign the client (Eq. 1), and keep what it says of its cluster."""
         self._note_soft_label(update)
         before = self.clusters.home.get(update.client)
-        self.clusters.assign(update.client, self._assignment().cluster_for(update, offered))
+        self.clusters.assign(update.client, self._rule.cluster_for(self, update, offered))
         self._note_feedback(update, offered, before)
 
     def _note_soft_label(self, update: Update) -> None:
         label = soft_label_in(update.answers)
         if label is not None:
             self.soft_labels[update.client] = label
-
-    def _note_feedback(self, update: Update, offered: tuple[int, ...], before: int | None) -> None:
-        """Keep what the client says of the model it got, unless it has just moved to a cluster that has another. It
-        counts for clients that an expansion or a merge has moved meanwhile: the slow would hardly ever count
-        otherwise."""
-        home = self.clusters.home[update.client]
-        chosen = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
-        feedback = feedback_in(update.answers)
-        if home in (before, chosen) and feedback is not None:
-            self.feedback[update.client] = feedback
-        else:
-            self.feedback.pop(update.client, None)
 
     def _mix(self, update: Update) -> Iterator[Order]:
         """``v_c <- lerp(v_c, u_i, share)``, and a broadcast if it pays."""
@@ -188,14 +174,19 @@ class EchoPFL(Clustered):
         if echo.decide(self.broadcast, self.rho):
             yield from self._broadcast(cluster)
 
-    def _broadcast(self, cluster: int) -> Iterator[Order]:
-        branch = self.clusters.branches[cluster]
-        self.echoes[cluster].mark_sent(branch.weights)
-        for client in self.clusters.members[cluster]:
-            if len(self.training.get(client, ())) == 1:  # who was offered several may train another cluster's
-                yield self._send(client, branch)
+    # Refinement (section 4.3).
 
-    # Refinement.
+    def _note_feedback(self, update: Update, offered: tuple[int, ...], before: int | None) -> None:
+        """Keep what the client says of the model it got, unless it has just moved to a cluster that has another. It
+        counts for clients that an expansion or a merge has moved meanwhile: the slow would hardly ever count
+        otherwise."""
+        home = self.clusters.home[update.client]
+        chosen = offered[update.chosen or 0] if offered and update.version else None  # version 0: the initial model
+        feedback = feedback_in(update.answers)
+        if home in (before, chosen) and feedback is not None:
+            self.feedback[update.client] = feedback
+        else:
+            self.feedback.pop(update.client, None)
 
     def _period(self) -> int:
         return UPDATES_PER_CLIENT * len(self.participation.members) if self.refine_every is None else self.refine_every
@@ -232,14 +223,13 @@ class EchoPFL(Clustered):
         self.fine_tuned = {}
         fresh: dict[int, None] = {}
         while len(self.clusters.branches) > self.merge_above * self.first_clusters:
-            labels = {c: members_soft_label(self.soft_labels, there) for c, there in self.clusters.members.items()}
-            apart, a, b = nearest_pair(labels)
-            if apart == float("inf"):
-                break  # nothing is known of all but one
-            main, other = (b, a) if len(self.clusters.members[b]) > len(self.clusters.members[a]) else (a, b)
+            pair = most_alike(self.clusters.members, self.soft_labels)
+            if pair is None:
+                break
+            main, other = pair.main, pair.other
             v, aux = self.clusters.branches[main].weights, self.clusters.branches[other].weights
             model = merged(self.merging, v, aux, self.latest.get(main))
-            self.clusters.merge(main, other, model, now, {"divergence": apart})
+            self.clusters.merge(main, other, model, now, {"divergence": pair.divergence})
             self.echoes[main] = self.echoes[main].merged(self.echoes.pop(other), model)
             self.latest.pop(other, None)
             fresh.pop(other, None)
@@ -252,3 +242,15 @@ class EchoPFL(Clustered):
             self.echoes.pop(cluster, None)
             self.latest.pop(cluster, None)
             self.fine_tuned.pop(cluster, None)
+
+    # Broadcasts (section 5.2).
+
+    def _broadcast(self, cluster: int) -> Iterator[Order]:
+        branch = self.clusters.branches[cluster]
+        self.echoes[cluster].mark_sent(branch.weights)
+        for client in self.clusters.members[cluster]:
+            if len(self.training.get(client, ())) == 1:  # who was offered several may train another cluster's
+                yield self._send(client, branch)
+
+    def _send(self, client: int, branch: Branch) -> Send:
+        return Send(client, branch.weights, branch.version, rebase=self.refresh == "rebase")

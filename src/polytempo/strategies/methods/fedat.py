@@ -22,7 +22,7 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Objective, Orders, Train
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.strategies.base.strategy import Strategy, strategy
 from polytempo.strategies.parts.rounds import weighted_mean
 from polytempo.strategies.parts.tiers import tiers

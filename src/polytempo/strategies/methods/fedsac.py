@@ -14,8 +14,8 @@ from pydantic import Field
 from polytempo.core.events import Update
 from polytempo.core.rows import Sums
 from polytempo.strategies.base.strategy import parameters, strategy
-from polytempo.strategies.methods.pace import BufferedCollaboration
 from polytempo.strategies.methods.pfedgraph import GraphWeights, unlikeness
+from polytempo.strategies.parts.buffered_collaboration import BufferedCollaboration
 from polytempo.strategies.parts.collaboration import CollaborationRounds, NaiveCollaboration
 from polytempo.strategies.parts.graph import project_simplex
 

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Due, Order, Orders, SetTimer, Train
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.strategies.base.strategy import Strategy, strategy
 from polytempo.strategies.parts.compass import FASTEST, ROUNDING, ArrivalGroup
 from polytempo.strategies.parts.rounds import weighted_mean

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Train
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import strategy
 from polytempo.strategies.methods.fedavg import FedAvg

@@ -13,7 +13,7 @@ from torch import Tensor
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Due, Order, Orders, SetTimer, Train
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.strategies.base.strategy import Setting, Strategy, parameters
 from polytempo.strategies.parts.compass import ArrivalGroup, Compass
 

@@ -2,14 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
-from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.rows import l1
+from polytempo.strategies.base.strategy import Setting
 from polytempo.strategies.parts.clusters import Clusters
 from polytempo.strategies.parts.cosines import cosine, norm
 from polytempo.strategies.parts.soft_labels import SOFT_LABELS, divergence, members_soft_label, soft_label_in
@@ -17,49 +16,50 @@ from polytempo.strategies.parts.soft_labels import SOFT_LABELS, divergence, memb
 Rule = Literal["l1", "cosine", "kl", "loss"]
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment(ABC):
-    """The nearest cluster; on a tie, the one that the client is in."""
+class Known(Protocol):
+    """What a server knows of clusters and clients; a strategy with these attributes is one."""
 
     clusters: Clusters
-    initial: Tensor
-    soft_labels: Mapping[int, np.ndarray]
+    setting: Setting
+    soft_labels: dict[int, np.ndarray]
     """Client -> its last soft label."""
+
+
+class Assignment(ABC):
+    """The nearest cluster; on a tie, the one that the client is in."""
 
     questions: ClassVar[tuple[str, ...]] = ()
     """What clients are asked for it."""
 
     @abstractmethod
-    def distance(self, update: Update, cluster: int) -> float:
+    def distance(self, known: Known, update: Update, cluster: int) -> float:
         """How far the client is from a cluster."""
 
-    def offered(self, client: int) -> tuple[int, ...]:
+    def offered(self, known: Known, client: int) -> tuple[int, ...]:
         """The clusters whose models the client is sent to choose from, its own first."""
-        return (self.clusters.of(client),)
+        return (known.clusters.of(client),)
 
-    def cluster_for(self, update: Update, offered: tuple[int, ...]) -> int:
+    def cluster_for(self, known: Known, update: Update, offered: tuple[int, ...]) -> int:
         """The cluster that the client belongs to, after it was offered these."""
-        own = self.clusters.of(update.client)
-        distances = {cluster: self.distance(update, cluster) for cluster in self.clusters.branches}
+        own = known.clusters.of(update.client)
+        distances = {cluster: self.distance(known, update, cluster) for cluster in known.clusters.branches}
         nearest = min(distances, key=lambda cluster: distances[cluster])
         return nearest if distances[nearest] < distances[own] else own
-
-    def _model(self, cluster: int) -> Tensor:
-        return self.clusters.branches[cluster].weights
 
 
 class ByL1(Assignment):
     """``||u_i - v_c||_1`` (Eq. 1)"""
 
-    def distance(self, update: Update, cluster: int) -> float:
-        return l1(update.own.weights, self._model(cluster))
+    def distance(self, known: Known, update: Update, cluster: int) -> float:
+        return l1(update.own.weights, known.clusters.branches[cluster].weights)
 
 
 class ByCosine(Assignment):
     """``-cos(u_i - v_0, v_c - v_0)``: the ways from the initial model."""
 
-    def distance(self, update: Update, cluster: int) -> float:
-        own, theirs = update.own.weights - self.initial, self._model(cluster) - self.initial
+    def distance(self, known: Known, update: Update, cluster: int) -> float:
+        initial = known.setting.initial
+        own, theirs = update.own.weights - initial, known.clusters.branches[cluster].weights - initial
         return -cosine(own, theirs, norm(own) * norm(theirs))
 
 
@@ -68,27 +68,27 @@ class ByKL(Assignment):
 
     questions = (SOFT_LABELS,)
 
-    def distance(self, update: Update, cluster: int) -> float:
+    def distance(self, known: Known, update: Update, cluster: int) -> float:
         label = soft_label_in(update.answers)
-        label = self.soft_labels.get(update.client) if label is None else label
-        members = self.clusters.members[cluster]
-        return divergence(label, members_soft_label(self.soft_labels, members, but=update.client))
+        label = known.soft_labels.get(update.client) if label is None else label
+        members = known.clusters.members[cluster]
+        return divergence(label, members_soft_label(known.soft_labels, members, but=update.client))
 
 
 class ByLoss(ByL1):
     """The cluster whose model has the lowest loss on the client's data: the client gets all of them and chooses. One
     that did not choose is assigned by L1."""
 
-    def offered(self, client: int) -> tuple[int, ...]:
-        own = self.clusters.of(client)
-        return (own, *(cluster for cluster in self.clusters.branches if cluster != own))
+    def offered(self, known: Known, client: int) -> tuple[int, ...]:
+        own = known.clusters.of(client)
+        return (own, *(cluster for cluster in known.clusters.branches if cluster != own))
 
-    def cluster_for(self, update: Update, offered: tuple[int, ...]) -> int:
+    def cluster_for(self, known: Known, update: Update, offered: tuple[int, ...]) -> int:
         if update.chosen is None:
-            return super().cluster_for(update, offered)
-        chosen, has_cluster = offered[update.chosen], update.client in self.clusters.home
-        stays = (has_cluster and update.chosen == 0) or chosen not in self.clusters.branches
-        return self.clusters.of(update.client) if stays else chosen
+            return super().cluster_for(known, update, offered)
+        chosen, has_cluster = offered[update.chosen], update.client in known.clusters.home
+        stays = (has_cluster and update.chosen == 0) or chosen not in known.clusters.branches
+        return known.clusters.of(update.client) if stays else chosen
 
 
-ASSIGNMENTS: Mapping[Rule, type[Assignment]] = {"l1": ByL1, "cosine": ByCosine, "kl": ByKL, "loss": ByLoss}
+ASSIGNMENTS: Mapping[Rule, Assignment] = {"l1": ByL1(), "cosine": ByCosine(), "kl": ByKL(), "loss": ByLoss()}

@@ -9,7 +9,7 @@ from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Orders, Train
 from polytempo.core.splits import Regrouping, Split
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 from polytempo.strategies.base.strategy import Setting, Strategy
 
 

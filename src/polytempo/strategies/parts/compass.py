@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import floor
 
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 
 ROUNDING = 1e-9
 """Steps that a quotient of times may fall short of a whole number by rounding alone."""

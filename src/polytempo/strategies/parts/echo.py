@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from polytempo.core.rows import l1
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 from polytempo.strategies.parts.echo_predictor import LAST, Predictor
 
 TINY = float(np.finfo(float).tiny)

@@ -4,7 +4,7 @@ from typing import cast
 
 import numpy as np
 
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 
 
 def project_simplex(v: np.ndarray) -> np.ndarray:

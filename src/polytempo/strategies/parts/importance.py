@@ -1,6 +1,6 @@
 """How much of all data is a client's: ``p_i = n_i / n``."""
 
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 
 
 @stateful

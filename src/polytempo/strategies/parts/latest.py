@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.cosines import cosines_by_client, nearest, norm

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 
 
 @stateful

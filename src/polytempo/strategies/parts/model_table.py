@@ -5,7 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 
 
 @stateful

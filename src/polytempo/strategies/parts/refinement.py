@@ -1,15 +1,15 @@
 """How clusters are refined by what their clients say (EchoPFL, section 4.3): who is expanded out of a cluster, which
 two are merged, and into what."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.strategies.parts.soft_labels import FIT, divergence
+from polytempo.strategies.parts.soft_labels import FIT, divergence, members_soft_label
 
 FEWEST = 5
 """Clients with a feedback that a cluster must have to be expanded."""
@@ -30,10 +30,22 @@ def worst_fifth(feedback: Mapping[int, float]) -> list[int]:
     return ranked[-max(round(len(ranked) / FEWEST), 1) :] if len(ranked) >= FEWEST else []
 
 
-def nearest_pair(labels: Mapping[int, np.ndarray | None]) -> tuple[float, int, int]:
-    """The two clusters whose mean soft labels diverge least, by number, behind how much they do; it is infinite where
-    no two are known."""
-    return min((divergence(labels[a], labels[b]), a, b) for a, b in combinations(sorted(labels), 2))
+class Pair(NamedTuple):
+    """Two clusters that are to become one."""
+
+    main: int
+    """The one with more members, or the older one."""
+    other: int
+    divergence: float
+
+
+def most_alike(members: Mapping[int, Collection[int]], soft_labels: Mapping[int, np.ndarray]) -> Pair | None:
+    """The two clusters whose members' mean soft labels diverge least; None where nothing is known of all but one."""
+    labels = {cluster: members_soft_label(soft_labels, there) for cluster, there in members.items()}
+    apart, a, b = min((divergence(labels[a], labels[b]), a, b) for a, b in combinations(sorted(labels), 2))
+    if apart == float("inf"):
+        return None
+    return Pair(b, a, apart) if len(members[b]) > len(members[a]) else Pair(a, b, apart)
 
 
 def merged(merging: Literal["direction", "average"], main: Tensor, other: Tensor, latest: Tensor | None) -> Tensor:

@@ -8,7 +8,6 @@ branches split and merge."""
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import median_low
 
 import torch
@@ -18,7 +17,7 @@ from polytempo.core.compiled import compiled
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import Strategy
 from polytempo.strategies.base.wrapper import Wrapper
@@ -52,7 +51,6 @@ class Mix:
         return min(math.ceil(self.share * count - 1e-9), (count - 1) // 2)
 
 
-@cache
 def parse_robust(text: str) -> Mix | None:
     """``none``, ``median`` (of the 10 most recent), ``median:15``, ``trimmed``, ``trimmed:15``, ``trimmed:15:0.2``."""
     kind, *rest = text.split(":")
@@ -102,7 +100,9 @@ class Robust(Wrapper):
     """A strategy whose updates are clipped and mixed before it is told of them. Updates that are to move no model are
     held back: the strategy observes them."""
 
-    remembered = ("members", "counted", "held", "norms", "recent", "moved")
+    remembered = ("members", "counted", "held_back", "norms", "recent", "moved")
+    held_back = 0
+    """A count of its own, in place of the question to the inner strategy."""
 
     def __init__(self, inner: Strategy, clip: float | None, mix: Mix | None) -> None:
         super().__init__(inner)
@@ -116,18 +116,13 @@ class Robust(Wrapper):
         """Clients that have joined and not left."""
         self.counted = 0
         """Updates with a delta, so far."""
-        self.held = 0
-        """Updates held back, so far."""
+        self.held_back = 0
         self.norms: dict[int, float] = {}
         """Member -> the norm of its newest delta, before it was clipped."""
         self.recent: dict[int, Recent] = {}
         """Member -> its newest delta, of at most ``KEPT`` on a branch."""
         self.moved: dict[int, int] = {}
         """Client -> with which update it last moved a model. A client that comes back does not begin anew."""
-
-    @property
-    def held_back(self) -> int:
-        return self.held
 
     def joined(self, client: int, now: float) -> Orders:
         self.members[client] = None
@@ -141,7 +136,7 @@ class Robust(Wrapper):
         clipped, moving = self._screen(update)
         if moving is not None:
             return self.inner.updated(moving, now)
-        self.held += 1
+        self.held_back += 1
         return self.inner.observed(clipped, now)
 
     def _screen(self, update: Update) -> tuple[Update, Update | None]:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from polytempo.core.state import Attributes, stateful
+from polytempo.core.stateful import Attributes, stateful
 
 CONNECTED = 1e-6
 """The least weight of a pair in a graph: the solvers of spectral clustering expect that it does not fall apart."""

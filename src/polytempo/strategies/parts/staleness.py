@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 
 
 @stateful

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import ceil
 from typing import Literal
 
 from polytempo.core.errors import UserError
-from polytempo.core.state import stateful
+from polytempo.core.stateful import stateful
 from polytempo.core.streams import stream
 
 
@@ -28,7 +27,6 @@ class Quota:
 EVERYONE = Quota()
 
 
-@cache
 def parse_quota(text: str) -> Quota:
     """``all``, ``k:10`` (at most 10 at once, chosen at random), ``k:10:round-robin``, ``share:0.1``."""
     kind, *rest = text.split(":")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from polytempo.core.errors import UserError
 from polytempo.core.state import pack, unpack
-from polytempo.strategies.parts.participation import Participation, Quota, parse_quota
+from polytempo.strategies.base.participation import Participation, Quota, parse_quota
 
 
 def joined(quota: Quota, clients: int, seed: int = 0) -> Participation:

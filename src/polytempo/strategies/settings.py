@@ -2,19 +2,19 @@
 train. What drives it (simulator or service) adds settings of its own."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
-from polytempo.core.schedules import parse_rate
+from polytempo.core.schedules import Schedule, parse_rate
 from polytempo.core.schema import Schema
 from polytempo.strategies.base.contract import check_packable
+from polytempo.strategies.base.participation import Quota, parse_quota
 from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
-from polytempo.strategies.parts.participation import parse_quota
-from polytempo.strategies.parts.robust import Robust, parse_robust
+from polytempo.strategies.parts.robust import Mix, Robust, parse_robust
 
 
 class StrategySettings(BaseModel):
@@ -42,22 +42,33 @@ class StrategySettings(BaseModel):
     steps: int | None = Field(None, ge=1, description="local steps per update, instead of epochs")
     seed: int = Field(0, ge=0, description="of everything random")
 
+    _rate: float | Schedule = PrivateAttr()
+    _quota: Quota = PrivateAttr()
+    _mix: Mix | None = PrivateAttr()
+
     @model_validator(mode="after")
     def _consistent(self) -> "StrategySettings":
         if self.epochs is not None and self.steps is not None:
             raise ValueError("epochs and steps exclude each other: give one")
         if self.optimizer == "adam" and self.momentum:
             raise ValueError("momentum belongs to sgd; adam has its own")
-        parse_rate(self.lr)
-        parse_quota(self.participation)
-        parse_robust(self.robust)
         return self
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Words are parsed here and nowhere else."""
+        self._rate = parse_rate(self.lr)
+        self._quota = parse_quota(self.participation)
+        self._mix = parse_robust(self.robust)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed. Its words are parsed anew, which pydantic would not do."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.model_post_init(None)
+        return copy
 
     def work(self) -> Work:
         epochs = None if self.steps is not None else self.epochs or 1
-        return Work(
-            self.steps, epochs, self.batch_size, self.optimizer, parse_rate(self.lr), self.momentum, self.weight_decay
-        )
+        return Work(self.steps, epochs, self.batch_size, self.optimizer, self._rate, self.momentum, self.weight_decay)
 
     def check(self) -> None:
         """Refuse an unknown strategy, its parameters, or mixing what cannot be mixed, before anything costly begins."""
@@ -65,13 +76,13 @@ class StrategySettings(BaseModel):
 
     def make(self) -> Strategy:
         """The strategy, not begun, with robust mixing around it where that is set. ``begin`` takes it."""
-        strategy, mix = make_strategy(self.strategy, self.parameters), parse_robust(self.robust)
-        if mix is not None and strategy.unmixable:
+        strategy = make_strategy(self.strategy, self.parameters)
+        if self._mix is not None and strategy.unmixable:
             raise UserError(
                 f"robust is {self.robust!r}, and in {self.strategy} {strategy.unmixable}. Leave robust out; clip works "
                 "with every method."
             )
-        return strategy if self.clip is None and mix is None else Robust(strategy, self.clip, mix)
+        return strategy if self.clip is None and self._mix is None else Robust(strategy, self.clip, self._mix)
 
     def begin(
         self,
@@ -82,7 +93,6 @@ class StrategySettings(BaseModel):
         objects: Mapping[str, Any] | None = None,
     ) -> Strategy:
         """The same strategy, before its first event."""
-        quota = parse_quota(self.participation)
-        strategy.begin(Setting(initial, schema, self.work(), quota, self.seed, planned_updates, objects or {}))
+        strategy.begin(Setting(initial, schema, self.work(), self._quota, self.seed, planned_updates, objects or {}))
         check_packable(strategy)
         return strategy
