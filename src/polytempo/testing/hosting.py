@@ -47,15 +47,15 @@ class FakeSession:
         self.sent: list[tuple[Head, bytearray]] = []
         self.ended = False
 
-    def send(self, message: Message, answers: int = 0) -> None:
+    def send(self, message: Message, request: int = 0) -> None:
         head, body = message
-        head.answers = answers
+        head.answers = request
         self.sent.append(through_the_wire(head, body))
 
     def end(self) -> None:
         self.ended = True
 
-    def answer(self, number: int) -> tuple[Head, bytearray] | None:
+    def reply(self, number: int) -> tuple[Head, bytearray] | None:
         return next(((head, body) for head, body in reversed(self.sent) if head.answers == number), None)
 
     def kinds(self) -> list[str | None]:
@@ -92,12 +92,12 @@ class Hosted:
     # What clients do.
 
     def ask(self, client: int, head: Head, body: Sequence[Buffer] = ()) -> Head:
-        """A request, and its answer."""
+        """A request, and its reply."""
         session = self.sessions[client]
         self.host.handle([self.request(client, head, body)])
-        answer = session.answer(self._requests)
-        assert answer is not None, "the request was not answered"
-        return answer[0]
+        reply = session.reply(self._requests)
+        assert reply is not None, "the request got no reply"
+        return reply[0]
 
     def request(self, client: int, head: Head, body: Sequence[Buffer] = ()) -> Request:
         self._requests += 1

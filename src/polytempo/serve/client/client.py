@@ -176,7 +176,7 @@ class Client:
             raise
         self._uploads.confirm(upload)
         with self._changed:
-            if self._task is task:  # the answer brought no new one
+            if self._task is task:  # the reply brought no new one
                 self._drop_task()
 
     def run(
@@ -190,7 +190,7 @@ class Client:
         the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
         result is safe with the server. After so many ``refusals`` in a row it gives up; that of a task which the server
         has withdrawn meanwhile does not count. A client that keeps its task asks for one after its last update too: it
-        is returned, if the answer to that update has brought it."""
+        is returned, if the reply to that update has brought it."""
         done = refused = 0
         while updates is None or done < updates:
             task = self.task()

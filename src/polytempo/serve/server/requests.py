@@ -1,4 +1,4 @@
-"""What a client wants of the host, and the connection over which it is answered."""
+"""What a client wants of the host, and the connection over which it gets its reply."""
 
 import queue
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Session(Protocol):
     certificate_expires: float | None
     """When the certificate that it has shown ends, in seconds since 1970."""
 
-    def send(self, message: Message, answers: int = 0) -> None: ...
+    def send(self, message: Message, request: int = 0) -> None: ...
 
     def end(self) -> None:
         """Close the connection after what was sent."""

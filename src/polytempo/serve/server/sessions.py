@@ -268,14 +268,14 @@ class Server:
                 item = session.messages.popleft()
                 if item is None:
                     return
-                (head, body), answers = item
-                head.answers = answers
+                (head, body), request = item
+                head.answers = request
                 for frame in frames(head, body):
                     async with asyncio.timeout(self._limits.unread_seconds):
                         await context.write(frame)
                 self._meters.bytes_out += head.size
-                if answers:
-                    self._meters.count_answer(self._loop.time() - session.waiting.pop(answers))
+                if request:
+                    self._meters.count_reply(self._loop.time() - session.waiting.pop(request))
                     session.room.release()
 
 
