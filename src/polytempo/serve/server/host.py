@@ -26,7 +26,7 @@ from polytempo.serve.server.refusals import RefusalTracker
 from polytempo.serve.server.replies import event_replies, order_messages
 from polytempo.serve.server.requests import RESTARTS, Request, next_group
 from polytempo.serve.server.shared import Shared
-from polytempo.serve.server.status import WRITTEN_EVERY, Observed, StatusFile
+from polytempo.serve.server.status import WRITTEN_EVERY, StatusFile, StatusSources
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Dispatched
 
@@ -109,10 +109,10 @@ class Host:
 
     def write_status(self, stopping: bool = False) -> None:
         """At most once a second, unless the server stops."""
-        observed = Observed(
+        sources = StatusSources(
             self.service, self.clock(), self.presence.sessions, self.journal, self.shared, self.refusals.refusals
         )
-        self._status.write(observed, stopping)
+        self._status.write(sources, stopping)
 
     def _try_journal(self) -> None:
         """Find out whether it can be written again: if nobody comes, nothing else would tell."""
