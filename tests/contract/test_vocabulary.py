@@ -182,6 +182,26 @@ def test_names_are_taken_apart_into_words(name: Name, word: str, found: bool) ->
     assert uses(name, next(retired for retired in RETIRED if retired.word == word)) == found
 
 
+SHARED = {
+    "Assignment": "an order with what decides its result, and a method's rule for clusters: the glossary has both",
+    "Graph": "a strategy keeps it, and a report reads what a run recorded of it",
+    "Network": "the clients' connections, and EchoPFL's neural network",
+    "ProxySets": "strategies say what they need, and learn/ implements it",
+}
+"""Class names that are defined twice, and why."""
+
+
+def test_one_class_name_is_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and public(node.name):
+                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert len(found) > 200
+    twice = {name: sorted(files) for name, files in found.items() if len(files) > 1}
+    assert twice.keys() == SHARED.keys(), twice
+
+
 def test_every_source_of_names_is_looked_at() -> None:
     kinds = {name.kind for name in NAMES}
     assert kinds >= {"module", "class", "function", "field", "attribute", "key", "log event", "option", "protocol"}

@@ -18,7 +18,7 @@ from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import Connection, RefusedError
 from polytempo.serve.client.kept_task import KeptTask, check_folder, forget, read_kept, write_kept
 from polytempo.serve.client.tls import Pair, client_credentials
-from polytempo.serve.client.uploads import Upload, Uploads
+from polytempo.serve.client.uploads import OwnUploads, Upload
 from polytempo.serve.logs import log
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.answers import pack_answers
@@ -58,7 +58,7 @@ class Client:
         """Which client this is, as the token says."""
         self.schema: Schema | None = None
         self.seed = 0
-        self._uploads, self._download = Uploads(encodings.upload), encodings.download
+        self._uploads, self._download = OwnUploads(encodings.upload), encodings.download
         self._task: Task | None = None
         self._keep = None if keep is None else Path(keep)
         self._kept: KeptTask | None = None
