@@ -19,9 +19,9 @@ from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body
 from polytempo.serve.protocol.framing import Assembler, Buffer, frames
-from polytempo.serve.protocol.messages import Message
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Leave, Pull, Push, Ready
 from polytempo.serve.server.host import Host
+from polytempo.serve.server.messages import Message
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.server.requests import Request
 from polytempo.serve.server.shared import Shared

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from polytempo.serve.access.roster import LONGEST_REASON
-from polytempo.serve.protocol.messages import Message
+from polytempo.serve.server.messages import Message
 from polytempo.serve.server.requests import Session
 from polytempo.serve.state.events import Event
 

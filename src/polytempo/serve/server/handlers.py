@@ -6,7 +6,7 @@ from typing import TypeAlias
 from polytempo.core.status import Status
 from polytempo.serve.access.roster import in_quarantine
 from polytempo.serve.logs import log
-from polytempo.serve.protocol import messages
+from polytempo.serve.server import messages
 from polytempo.serve.server.checks import Refused, check_push
 from polytempo.serve.server.decisions import Decision, Refusal, Reply
 from polytempo.serve.server.presence import Presence

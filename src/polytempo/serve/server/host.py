@@ -16,7 +16,7 @@ from polytempo.serve.journal.opening import Opened
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshots import Snapshots
 from polytempo.serve.logs import log
-from polytempo.serve.protocol import messages
+from polytempo.serve.server import messages
 from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.decisions import Decision, Refusal, Reply
 from polytempo.serve.server.handlers import Handlers

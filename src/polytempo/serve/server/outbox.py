@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from polytempo.serve.protocol.messages import Message
+from polytempo.serve.server.messages import Message
 
 WAITING_MESSAGES = 256
 """That a client may leave unread; one that reads no more is disconnected, and sent what it missed when it returns."""

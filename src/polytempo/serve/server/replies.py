@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from polytempo.core.orders import Send, Train
 from polytempo.serve.logs import log
-from polytempo.serve.protocol import messages
+from polytempo.serve.server import messages
 from polytempo.serve.server.decisions import Outgoing, Reply
 from polytempo.serve.server.requests import Request, Session
 from polytempo.serve.state.events import Event
