@@ -255,7 +255,7 @@ class Client:
             return self._wishes() if task is None else self._wishes(task=task.number, heeded=task.heeded)
 
     def _wishes(self, **in_hand: int) -> pb.Hello:
-        """A greeting that says how messages are to be encoded."""
+        """A hello that says how messages are to be encoded."""
         uploads = [self._uploads.wish] if self._uploads.wish else []
         downloads = [self._download] if self._download else []
         return pb.Hello(uploads=uploads, downloads=downloads, **in_hand)

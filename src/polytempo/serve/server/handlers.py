@@ -1,4 +1,7 @@
-"""What each kind of request comes to. A handler decides and returns its decision; it sends nothing."""
+"""What each kind of request comes to. A handler returns its decision. It sends nothing and leaves the service alone.
+
+Two handlers change who is present. ``_greet`` connects the session and notes how models are encoded for it. ``_lose``
+disconnects it and sets the time until which its client is expected back."""
 
 from collections.abc import Callable
 from typing import TypeAlias
