@@ -182,6 +182,26 @@ def test_names_are_taken_apart_into_words(name: Name, word: str, found: bool) ->
     assert uses(name, next(retired for retired in RETIRED if retired.word == word)) == found
 
 
+SHARED = {
+    "Assignment": "an order with what decides its result, and a method's rule for clusters: the glossary has both",
+    "Graph": "a strategy keeps it, and a report reads what a run recorded of it",
+    "Network": "the clients' connections, and EchoPFL's neural network",
+    "ProxySets": "strategies say what they need, and learn/ implements it",
+}
+"""Class names that are defined twice, and why."""
+
+
+def test_one_class_name_is_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and public(node.name):
+                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert len(found) > 200
+    twice = {name: sorted(files) for name, files in found.items() if len(files) > 1}
+    assert twice.keys() == SHARED.keys(), twice
+
+
 def test_every_source_of_names_is_looked_at() -> None:
     kinds = {name.kind for name in NAMES}
     assert kinds >= {"module", "class", "function", "field", "attribute", "key", "log event", "option", "protocol"}
@@ -205,6 +225,46 @@ def test_the_glossary_is_in_alphabetical_order_and_says_where_each_thing_lives()
         assert meaning.endswith("."), word
         for path in re.findall(r"`([^`]+)`", where):
             assert (PACKAGE / path).exists(), f"{word}: {path}"
+
+
+ELSEWHERE = {
+    "cluster": "what the world sets aside of one",
+    "download": "a file of a mirror",
+    "part": "of a file of tensors",
+    "round": "of one tier, FedAT's",
+    "sample": "some rows of a client's data, for an asking policy",
+}
+"""Words whose class is not the thing that the glossary means: what the class is."""
+
+
+def defined_in(where: str, kind: str) -> set[str]:
+    """What the files that a cell of the glossary names define of this kind."""
+    paths = [PACKAGE / path for path in re.findall(r"`([^`]+)`", where)]
+    files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])]
+    return {name.text for file in files for name in names_in(file) if name.kind == kind}
+
+
+def test_what_the_glossary_names_is_defined_where_it_says() -> None:
+    named = 0
+    for word, meaning, where in rows(WORDS):
+        for name in re.findall(r"`([A-Z]\w+)`", meaning):
+            assert name in defined_in(where, "class"), f"{word}: {name} is not in {where}"
+            named += 1
+        for name in re.findall(r"`(\w+)\(\w*\)`", meaning):
+            assert name in defined_in(where, "function"), f"{word}: {name}() is not in {where}"
+            named += 1
+    assert named >= 4
+
+
+def test_a_class_that_bears_a_word_of_the_glossary_lives_where_the_row_says() -> None:
+    everywhere = {name.text for name in NAMES if name.kind == "class"}
+    checked = 0
+    for word, _, where in rows(WORDS):
+        name = "".join(part.capitalize() for part in re.split("[ -]", word))
+        if name in everywhere and word not in ELSEWHERE:
+            assert name in defined_in(where, "class"), f"{word}: {name} is not in {where}"
+            checked += 1
+    assert checked > 30
 
 
 def test_the_glossary_names_every_retired_word() -> None:

@@ -6,18 +6,18 @@ import torch
 
 from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
-from polytempo.papers import Bench, Case, Figure, Table, benches, part_of, quick_form, run_bench
+from polytempo.papers import Bench, Case, Column, Table, benches, part_of, quick_form, run_bench
 from polytempo.sim.experiment import make_experiment
 from polytempo.testing import Planted
 
 SETTINGS = {"data": "digits", "clients": 4, "updates": 8, "target": 0.999}
-ACCURACY = Figure("accuracy", "accuracy %", scale=100)
-TIME = Figure("time_to_target", "time", missing="not reached")
-UPDATES = Figure("updates", "updates / base", relative=True)
+ACCURACY = Column("accuracy", "accuracy %", scale=100)
+TIME = Column("time_to_target", "time", missing="not reached")
+UPDATES = Column("updates", "updates / base", relative=True)
 
 
-def table(name, cases, figures=(ACCURACY,), **settings):
-    return Table(name, name.title(), "", {**SETTINGS, **settings}, cases, figures)
+def table(name, cases, columns=(ACCURACY,), **settings):
+    return Table(name, name.title(), "", {**SETTINGS, **settings}, cases, columns)
 
 
 def bench(*tables, name="small"):
@@ -52,7 +52,7 @@ def test_every_base_is_a_row_of_the_same_table(name):
 
 
 def test_a_figure_may_compare_a_run_with_that_of_the_base_of_the_same_seed(tmp_path):
-    longer = Figure(
+    longer = Column(
         "longer", "longer", scale=10, compare=lambda run, base: run.result["updates"] - base.result["updates"]
     )
     cases = [fedavg(), Case("more", {"strategy": "fedavg", "updates": 12}, base="fedavg")]
@@ -133,9 +133,9 @@ def test_the_quick_form_may_have_several_tables():
 def test_an_overview_has_a_column_per_table_and_the_papers_figure_in_brackets(tmp_path):
     other = Case("other", {"strategy": "fedavg", "updates": 12}, base="fedavg")
     tables = [
-        replace(table("one", [fedavg(base="fedavg"), other], (UPDATES,)), block="A", column="small"),
-        replace(table("two", [fedavg(paper={"updates": 30.0}, base="fedavg")], (UPDATES,)), block="A", column="large"),
-        replace(table("three", [fedavg()], (UPDATES,)), block="B", column="alone"),
+        replace(table("one", [fedavg(base="fedavg"), other], (UPDATES,)), block="A", heading="small"),
+        replace(table("two", [fedavg(paper={"updates": 30.0}, base="fedavg")], (UPDATES,)), block="A", heading="large"),
+        replace(table("three", [fedavg()], (UPDATES,)), block="B", heading="alone"),
     ]
     *_, written = run(replace(bench(*tables), overview=UPDATES), tmp_path)
     assert written == tmp_path / "small/overview.md"
@@ -148,7 +148,7 @@ def test_an_overview_has_a_column_per_table_and_the_papers_figure_in_brackets(tm
 
 
 def test_an_overview_keeps_the_tables_of_earlier_runs(tmp_path):
-    tables = [replace(table(name, [fedavg(base="fedavg")], (UPDATES,)), column=name) for name in ("one", "two")]
+    tables = [replace(table(name, [fedavg(base="fedavg")], (UPDATES,)), heading=name) for name in ("one", "two")]
     whole = replace(bench(*tables), overview=UPDATES)
     for name in ("two", "one"):
         *_, written = run_bench(part_of(whole, [name], []), whole, tmp_path, None, lambda _: None, lambda _: None)

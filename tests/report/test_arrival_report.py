@@ -14,7 +14,7 @@ from polytempo import simulate
 from polytempo.report.drawing.arrivals import FIRST, NEUTRAL, arrival_timeline
 from polytempo.report.drawing.canvas import INK
 from polytempo.report.drawing.idle import idle_shares
-from polytempo.report.facts.arrivals import Arrived, ArrivedGroup
+from polytempo.report.facts.arrivals import ArrivedClient, ArrivedGroup
 from polytempo.report.facts.contenders import COLOURS
 from polytempo.report.page import page
 from polytempo.report.run import Run
@@ -117,7 +117,7 @@ def section(text: str) -> str:
 def test_arrival_groups_say_who_came_when_with_how_many_steps() -> None:
     first, second = run_of(LOG).arrival_groups()
     assert first == ArrivedGroup(
-        1, 60, 70, [Arrived(1, 80, 12, 58), Arrived(0, 100, 10, 61), Arrived(2, 40, 20, 95)], []
+        1, 60, 70, [ArrivedClient(1, 80, 12, 58), ArrivedClient(0, 100, 10, 61), ArrivedClient(2, 40, 20, 95)], []
     )
     assert (second.number, second.expected, second.latest, len(second.arrivals)) == (2, 120, 130, 3)
 

@@ -19,7 +19,7 @@ from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_cli
 from polytempo.serve.addresses import checked_address
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.client.tls import pair_of
-from polytempo.serve.paths import ACCESS
+from polytempo.serve.paths import ACCESS, CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY
 
 Directory = Annotated[Path, typer.Argument(help="the service's directory")]
 Days = Annotated[float | None, typer.Option(help="how long the token is valid (default: for ever)")]
@@ -44,11 +44,11 @@ def certs(
             print(f"wrote {directory / f'client-{number}.pem'} and {directory / f'client-{number}.key'}")
         print("Next: give each client ca.pem and its own pair, over a channel you trust, and no other file.")
         return
-    has_ca = (directory / "ca.pem").exists()
+    has_ca = (directory / CA_CERTIFICATE).exists()
     names = make_certs(directory, host, days)
     if not has_ca:
-        print(f"wrote {directory / 'ca.pem'} and {directory / 'ca.key'}: a new CA")
-    print(f"wrote {directory / 'server.pem'} and {directory / 'server.key'}: the server is {', '.join(names)}")
+        print(f"wrote {directory / CA_CERTIFICATE} and {directory / CA_KEY}: a new CA")
+    print(f"wrote {directory / SERVER_CERTIFICATE} and {directory / SERVER_KEY}: the server is {', '.join(names)}")
     print("Next: give ca.pem to every client. Keep ca.key where only you can read it; the server does not need it.")
 
 

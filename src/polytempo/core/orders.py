@@ -109,7 +109,7 @@ class Train:
 @stateful
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Client: here is a model. The answer to a pull; to a client in training, a refresh: it goes on from these weights
+    """Client: here is a model. The reply to a pull; to a client in training, a refresh: it goes on from these weights
     with the steps it has left and keeps its optimiser's state, or, with ``rebase``, from these weights plus its own
     progress so far. From then on its version and its delta count from the model sent."""
 

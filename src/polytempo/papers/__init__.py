@@ -8,7 +8,7 @@ from polytempo.papers import echopfl_drift as _echopfl_drift  # noqa: F401
 from polytempo.papers import fedcompass as _fedcompass  # noqa: F401
 from polytempo.papers import pace as _pace  # noqa: F401
 from polytempo.papers import robust as _robust  # noqa: F401
-from polytempo.papers.bench import Bench, Case, Figure, Table, benches, part_of, quick_form
+from polytempo.papers.bench import Bench, Case, Column, Table, benches, part_of, quick_form
 from polytempo.papers.results import run_bench
 
-__all__ = ["Bench", "Case", "Figure", "Table", "benches", "part_of", "quick_form", "run_bench"]
+__all__ = ["Bench", "Case", "Column", "Table", "benches", "part_of", "quick_form", "run_bench"]

@@ -20,8 +20,8 @@ benches: Registry["Bench"] = Registry("benchmark")
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One column: a figure of a run, and how the paper gives it."""
+class Column:
+    """One column of a table: a figure of a run, and how the paper gives it."""
 
     name: str
     title: str
@@ -62,11 +62,11 @@ class Table:
     settings: Mapping[str, Any]
     """Of all rows."""
     cases: Sequence[Case]
-    figures: Sequence[Figure]
+    columns: Sequence[Column]
     block: str = ""
     """Where the table stands in the overview of a benchmark that has one: the title of the block, ..."""
-    column: str = ""
-    """... and of the column."""
+    heading: str = ""
+    """... and of its column there."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Bench:
     """Settings that replace those of the first tables in the quick form, ..."""
     quick_tables: int = 1
     """... which are this many."""
-    overview: Figure | None = None
+    overview: Column | None = None
     """A figure of all tables side by side: rows by their labels, one column per table."""
     seeds: int = 3
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from polytempo.papers.bench import Bench, Case, Figure, Table, benches
+from polytempo.papers.bench import Bench, Case, Column, Table, benches
 
 # The worlds. A table takes one as it is, so that equal rows of different benchmarks are one run.
 
@@ -105,14 +105,14 @@ PAPER_SEVERE: Published = {
     "standalone": (70.43, 531.2),
 }
 
-ACCURACY = Figure("accuracy", "accuracy %", scale=100.0)
-TIME = Figure("time_to_target", "time to target s", digits=0, published=False, missing="not reached")
-TIMES_CASA = Figure("time_to_target", "time / CASA's", relative=True)
-CLUSTERING = (Figure("purity", "purity"), Figure("ari", "ARI"), Figure("clusters", "clusters", digits=1))
-FIGURES = (
+ACCURACY = Column("accuracy", "accuracy %", scale=100.0)
+TIME = Column("time_to_target", "time to target s", digits=0, published=False, missing="not reached")
+TIMES_CASA = Column("time_to_target", "time / CASA's", relative=True)
+CLUSTERING = (Column("purity", "purity"), Column("ari", "ARI"), Column("clusters", "clusters", digits=1))
+COLUMNS = (
     ACCURACY,
-    Figure("accuracy_trained", "own model %", scale=100.0),
-    Figure("accuracy_slowest_fifth", "slowest fifth %", scale=100.0),
+    Column("accuracy_trained", "own model %", scale=100.0),
+    Column("accuracy_slowest_fifth", "slowest fifth %", scale=100.0),
     TIME,
     TIMES_CASA,
     *CLUSTERING,
@@ -150,9 +150,9 @@ table1 = Bench(
     title="CASA, Table 1",
     notes=SET_UP,
     tables=(
-        Table("mnist-mlp", "MNIST, mlp", MLP_CUT, MNIST_MLP, _rows(TABLE1, PAPER_MNIST), FIGURES),
-        Table("mnist-cnn", "MNIST, cnn", CNN_CUT, MNIST_CNN, _rows(CNN_ROWS, PAPER_MNIST), FIGURES),
-        Table("cifar10-lenet", "CIFAR-10", LENET_CUT, CIFAR10_LENET, _rows(CIFAR10_ROWS, PAPER_CIFAR10), FIGURES),
+        Table("mnist-mlp", "MNIST, mlp", MLP_CUT, MNIST_MLP, _rows(TABLE1, PAPER_MNIST), COLUMNS),
+        Table("mnist-cnn", "MNIST, cnn", CNN_CUT, MNIST_CNN, _rows(CNN_ROWS, PAPER_MNIST), COLUMNS),
+        Table("cifar10-lenet", "CIFAR-10", LENET_CUT, CIFAR10_LENET, _rows(CIFAR10_ROWS, PAPER_CIFAR10), COLUMNS),
     ),
     quick=QUICK,
 )
@@ -175,7 +175,7 @@ table2 = Bench(
                 *_scenario("general", "uniform:5", PAPER_GENERAL),
                 *_scenario("severe", "slow:0.3x10", PAPER_SEVERE, base="general"),
             ],
-            (ACCURACY, TIME, Figure("time_to_target", "time, severe / general", relative=True), *CLUSTERING),
+            (ACCURACY, TIME, Column("time_to_target", "time, severe / general", relative=True), *CLUSTERING),
         ),
     ),
     quick=QUICK,
@@ -190,7 +190,7 @@ ablation = Bench(
         "CASA's accuracy."
     ),
     tables=(
-        Table("mnist-mlp", "MNIST, mlp", MLP_CUT, MNIST_MLP, _rows(ABLATION, PAPER_MNIST), FIGURES),
+        Table("mnist-mlp", "MNIST, mlp", MLP_CUT, MNIST_MLP, _rows(ABLATION, PAPER_MNIST), COLUMNS),
         Table(
             "cifar10-lenet",
             "CIFAR-10",
@@ -201,7 +201,7 @@ ablation = Bench(
                 replace(_row("casa-c", {}), paper={"accuracy": 67.83}),
                 replace(_row("casa-d", {}), paper={"accuracy": 57.22}),
             ],
-            FIGURES,
+            COLUMNS,
         ),
     ),
     quick=QUICK,
@@ -224,7 +224,7 @@ def _budgets(paper: Mapping[str, float]) -> list[Case]:
     ]
 
 
-BUFFER_FIGURES = (ACCURACY, TIME, replace(TIMES_CASA, title="time / the default's"), *CLUSTERING)
+BUFFER_COLUMNS = (ACCURACY, TIME, replace(TIMES_CASA, title="time / the default's"), *CLUSTERING)
 
 buffer = Bench(
     name="casa-buffer",
@@ -234,8 +234,8 @@ buffer = Bench(
         "one figure, 91.21 % with M = 75."
     ),
     tables=(
-        Table("mnist-mlp", "MNIST, mlp", MLP_CUT, MNIST_MLP, _budgets({}), BUFFER_FIGURES),
-        Table("cifar10-lenet", "CIFAR-10", LENET_CUT, CIFAR10_LENET, _budgets({"M = 75": 91.21}), BUFFER_FIGURES),
+        Table("mnist-mlp", "MNIST, mlp", MLP_CUT, MNIST_MLP, _budgets({}), BUFFER_COLUMNS),
+        Table("cifar10-lenet", "CIFAR-10", LENET_CUT, CIFAR10_LENET, _budgets({"M = 75": 91.21}), BUFFER_COLUMNS),
     ),
     quick={**QUICK, "clients": 100, "updates": 3_000, "eval_every": 200},
 )
@@ -268,7 +268,7 @@ sparsity = Bench(
                 ACCURACY,
                 TIME,
                 replace(TIMES_CASA, title="time / that of S0 = 0"),
-                Figure("bytes_up", "MB up", scale=1e-6, digits=0),
+                Column("bytes_up", "MB up", scale=1e-6, digits=0),
                 *CLUSTERING,
             ),
         ),
@@ -290,7 +290,7 @@ baselines = Bench(
                 _row(label, PAPER_MNIST, base="fedavg")
                 for label in ("standalone", "fedavg", "fedprox", "fedasync", "fedbuff")
             ],
-            (*FIGURES[:4], replace(TIMES_CASA, title="time / FedAvg's")),
+            (*COLUMNS[:4], replace(TIMES_CASA, title="time / FedAvg's")),
         ),
     ),
     quick=QUICK,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from polytempo.papers.bench import Bench, Case, Figure, Table, benches
+from polytempo.papers.bench import Bench, Case, Column, Table, benches
 
 # The world.
 
@@ -62,16 +62,16 @@ TABLE1: dict[int, dict[str, tuple[float, ...]]] = {
 }
 """Client and cluster accuracy in percent."""
 
-CLIENT = Figure("accuracy_after", "client %", scale=100.0, digits=1)
-CLUSTER = Figure("cluster_accuracy", "cluster %", scale=100.0, digits=1)
-OWN = Figure("accuracy_before", "client before %", scale=100.0, digits=1, published=False)
-KL = Figure("mixture_kl", "KL", digits=3, published=False)
-UNIFORM = Figure("mixture_kl_uniform", "KL of the uniform mixture", digits=3, published=False)
-BYTES = Figure("bytes_per_exchange", "down per exchange MB", scale=1e-6, digits=3, published=False)
+CLIENT = Column("accuracy_after", "client %", scale=100.0, digits=1)
+CLUSTER = Column("cluster_accuracy", "cluster %", scale=100.0, digits=1)
+OWN = Column("accuracy_before", "client before %", scale=100.0, digits=1, published=False)
+KL = Column("mixture_kl", "KL", digits=3, published=False)
+UNIFORM = Column("mixture_kl_uniform", "KL of the uniform mixture", digits=3, published=False)
+BYTES = Column("bytes_per_exchange", "down per exchange MB", scale=1e-6, digits=3, published=False)
 
 
-def _table(clusters: int, labels: Sequence[str], figures: Sequence[Figure], base: str | None = None) -> Table:
-    published = TABLE1[clusters] if CLIENT in figures else {}
+def _table(clusters: int, labels: Sequence[str], columns: Sequence[Column], base: str | None = None) -> Table:
+    published = TABLE1[clusters] if CLIENT in columns else {}
     names = ("accuracy_after", "cluster_accuracy")
     return Table(
         f"fashion-{clusters}",
@@ -82,33 +82,33 @@ def _table(clusters: int, labels: Sequence[str], figures: Sequence[Figure], base
             Case(label, METHODS[label], dict(zip(names, published.get(label, ()), strict=False)), base)
             for label in labels
         ],
-        figures,
-        block="Client accuracy after the exchange" if CLIENT in figures else "KL(true mixture || estimate)",
-        column=f"{clusters} clusters",
+        columns,
+        block="Client accuracy after the exchange" if CLIENT in columns else "KL(true mixture || estimate)",
+        heading=f"{clusters} clusters",
     )
 
 
-def _add(name: str, title: str, tables: Sequence[Table], quick: Mapping[str, Any], overview: Figure | None) -> None:
+def _add(name: str, title: str, tables: Sequence[Table], quick: Mapping[str, Any], overview: Column | None) -> None:
     benches.add(name, Bench(name, f"CDFL, {title}", SET_UP, tables, quick, overview=overview))
 
 
-TABLE1_FIGURES = (CLIENT, CLUSTER, OWN, KL, UNIFORM)
+TABLE1_COLUMNS = (CLIENT, CLUSTER, OWN, KL, UNIFORM)
 
 
 LONGER = replace(
-    _table(4, list(METHODS), TABLE1_FIGURES),
+    _table(4, list(METHODS), TABLE1_COLUMNS),
     name="fashion-4-epochs",
     title="Fashion-MNIST, 4 rotations, five local epochs",
     notes="The paper does not say how long clients train, and that decides who wins: five local epochs, some 160 "
     "steps on average, in place of 40 steps.",
     settings=world(4, epochs=5),
-    column="4 clusters, 5 epochs",
+    heading="4 clusters, 5 epochs",
 )
 
 _add(
     "cdfl-table1",
     "Table 1: client and cluster accuracy",
-    [*(_table(clusters, list(METHODS), TABLE1_FIGURES) for clusters in SIZES), LONGER],
+    [*(_table(clusters, list(METHODS), TABLE1_COLUMNS) for clusters in SIZES), LONGER],
     QUICK,
     CLIENT,
 )
@@ -133,10 +133,10 @@ _add(
             clusters,
             (CDFL, SOFT),
             (
-                Figure("bytes_per_exchange", "down per exchange / CDFL's", relative=True),
+                Column("bytes_per_exchange", "down per exchange / CDFL's", relative=True),
                 BYTES,
-                Figure("train_seconds", "clients' CPU time / CDFL's", relative=True, published=False),
-                Figure("bytes_up", "up / CDFL's", relative=True, published=False),
+                Column("train_seconds", "clients' CPU time / CDFL's", relative=True, published=False),
+                Column("bytes_up", "up / CDFL's", relative=True, published=False),
             ),
             base=CDFL,
         )
@@ -151,7 +151,7 @@ _add(
 
 def _proxy_table(name: str, title: str, notes: str, settings: Mapping[str, Any], sizes: Sequence[int]) -> Table:
     cases = [Case(f"{size} samples", {**METHODS[CDFL], "proxies": str(size)}) for size in sizes]
-    return Table(name, title, notes, settings, cases, TABLE1_FIGURES)
+    return Table(name, title, notes, settings, cases, TABLE1_COLUMNS)
 
 
 _add(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from polytempo.papers.bench import Bench, Case, Figure, Table, benches
+from polytempo.papers.bench import Bench, Case, Column, Table, benches
 from polytempo.report.run import Run
 
 WORLD: dict[str, Any] = {
@@ -48,14 +48,14 @@ def points(run: Run, base: Run) -> float:
     return float(run.figure("accuracy") - base.figure("accuracy"))
 
 
-FIGURES = (
-    Figure("accuracy", "accuracy %", scale=100.0),
-    Figure("points", "points", scale=100.0, compare=points),
-    Figure("bytes_up", "MB up", scale=1e-6),
-    Figure("bytes_down", "MB down", scale=1e-6),
-    Figure("time_to_target", "s to 90 %", digits=0, missing="not reached"),
-    Figure("virtual_time", "s in all", digits=0),
-    Figure("clusters", "clusters", digits=1),
+COLUMNS = (
+    Column("accuracy", "accuracy %", scale=100.0),
+    Column("points", "points", scale=100.0, compare=points),
+    Column("bytes_up", "MB up", scale=1e-6),
+    Column("bytes_down", "MB down", scale=1e-6),
+    Column("time_to_target", "s to 90 %", digits=0, missing="not reached"),
+    Column("virtual_time", "s in all", digits=0),
+    Column("clusters", "clusters", digits=1),
 )
 
 
@@ -66,7 +66,7 @@ def _table(name: str) -> Table:
         for method in METHODS
         for words, encoding in ENCODINGS.items()
     ]
-    return Table(name, f"MNIST, {title}", "", {**WORLD, **world}, cases, FIGURES)
+    return Table(name, f"MNIST, {title}", "", {**WORLD, **world}, cases, COLUMNS)
 
 
 benches.add(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polytempo.papers.bench import Bench, Case, Figure, Table, benches
+from polytempo.papers.bench import Bench, Case, Column, Table, benches
 from polytempo.report.facts.contenders import share_better_off
 
 # The worlds. A table takes one as it is, so that equal rows of different benchmarks are one run.
@@ -71,21 +71,21 @@ def _in_world(label: str, case: Mapping[str, Any], world: Mapping[str, Any]) -> 
     return {**case, **more}
 
 
-SERVED = Figure("accuracy", "served %", scale=100.0, digits=1)
-SLOWEST = Figure("accuracy_slowest_device", "slowest device %", scale=100.0, digits=1)
-FASTEST = Figure("accuracy_fastest_device", "fastest device %", scale=100.0, digits=1)
-OWN = Figure("accuracy_trained", "own model %", scale=100.0, digits=1, published=False)
-BETTER_OFF = Figure("better_off", "better off than alone %", scale=100.0, digits=0, compare=share_better_off)
-TO_TARGET = Figure("time_to_target", "time to target s", digits=0, published=False, missing="not reached")
-TIME = Figure("virtual_time", "virtual time s", digits=0)
-UPDATES = Figure("updates", "updates", digits=0)
-MB_UP = Figure("bytes_up", "MB up", scale=1e-6, digits=1)
-MB_DOWN = Figure("bytes_down", "MB down", scale=1e-6, digits=1)
-PEAK_UP = Figure("peak_up", "peak MB/min up", scale=1e-6, digits=1)
-PEAK_DOWN = Figure("peak_down", "peak MB/min down", scale=1e-6, digits=1)
+SERVED = Column("accuracy", "served %", scale=100.0, digits=1)
+SLOWEST = Column("accuracy_slowest_device", "slowest device %", scale=100.0, digits=1)
+FASTEST = Column("accuracy_fastest_device", "fastest device %", scale=100.0, digits=1)
+OWN = Column("accuracy_trained", "own model %", scale=100.0, digits=1, published=False)
+BETTER_OFF = Column("better_off", "better off than alone %", scale=100.0, digits=0, compare=share_better_off)
+TO_TARGET = Column("time_to_target", "time to target s", digits=0, published=False, missing="not reached")
+TIME = Column("virtual_time", "virtual time s", digits=0)
+UPDATES = Column("updates", "updates", digits=0)
+MB_UP = Column("bytes_up", "MB up", scale=1e-6, digits=1)
+MB_DOWN = Column("bytes_down", "MB down", scale=1e-6, digits=1)
+PEAK_UP = Column("peak_up", "peak MB/min up", scale=1e-6, digits=1)
+PEAK_DOWN = Column("peak_down", "peak MB/min down", scale=1e-6, digits=1)
 PER_MINUTE = (
-    Figure("uploads_per_minute", "uploads per minute", digits=1),
-    Figure("downloads_per_minute", "downloads per minute", digits=1),
+    Column("uploads_per_minute", "uploads per minute", digits=1),
+    Column("downloads_per_minute", "downloads per minute", digits=1),
 )
 
 # Section 2.1, Table 1, and for EchoPFL section 7.4, Table 5: CIFAR-10.
@@ -104,7 +104,7 @@ TABLE1: dict[str, Mapping[str, float]] = {
 def _table(
     world: str,
     rows: Mapping[str, Mapping[str, Any]],
-    figures: Sequence[Figure],
+    columns: Sequence[Column],
     published: Mapping[str, Mapping[str, float]],
 ) -> Table:
     title, settings = WORLDS[world]
@@ -114,7 +114,7 @@ def _table(
         Case(label, _in_world(label, case, settings), paper.get(label, {}), ALONE)
         for label, case in {ALONE: METHODS[ALONE], **rows}.items()
     ]
-    return Table(world, title, notes, settings, cases, figures, block="Served accuracy", column=title)
+    return Table(world, title, notes, settings, cases, columns, block="Served accuracy", heading=title)
 
 
 def add_bench(name: str, title: str, notes: str, tables: Sequence[Table], quick: Mapping[str, Any]) -> None:
@@ -178,7 +178,7 @@ add_bench(
             [Case(label, _in_scenario(label), base=ALONE) for label in IN_SCENARIOS],
             (SERVED, SLOWEST, FASTEST, OWN, BETTER_OFF, UPDATES),
             block="Served accuracy",
-            column=title,
+            heading=title,
         )
         for name, (title, settings) in SCENARIOS.items()
     ],
@@ -203,7 +203,7 @@ TABLE3: dict[str, Mapping[str, float]] = {
     "fedasync": {"uploads_per_minute": 64.0, "time_to_target": 102.0},
     "echopfl": {"uploads_per_minute": 61.8, "time_to_target": 81.0},
 }
-TO_TARGET_RATIO = Figure("time_to_target", "time to target / FedAvg's", relative=True)
+TO_TARGET_RATIO = Column("time_to_target", "time to target / FedAvg's", relative=True)
 COMMUNICATION = (TO_TARGET, TO_TARGET_RATIO, *PER_MINUTE, MB_UP, MB_DOWN, PEAK_UP, PEAK_DOWN, SERVED)
 COMMUNICATING = ("fedavg", "oort", "fedasync", "fedsea (reconstructed)", "echopfl")
 NO_BROADCAST = {"strategy": "echopfl", "parameters": {"broadcast": "never"}}
@@ -222,7 +222,7 @@ add_bench(
             + [Case("echopfl, no broadcast", NO_BROADCAST, base="fedavg")],
             COMMUNICATION,
             block="Served accuracy",
-            column="five devices",
+            heading="five devices",
         ),
         *(
             Table(
@@ -237,7 +237,7 @@ add_bench(
                 + [Case("echopfl, no broadcast", NO_BROADCAST, base="fedavg")],
                 COMMUNICATION,
                 block="Served accuracy",
-                column=WORLDS[world][0],
+                heading=WORLDS[world][0],
             )
             for world in ("mnist-groups", "cifar10-groups")
         ),
@@ -280,11 +280,11 @@ PARTS = (
     FASTEST,
     OWN,
     TO_TARGET,
-    Figure("multicasts", "broadcasts", digits=0),
-    Figure("downloads_ratio", "downloads / FedAsync's"),
-    Figure("mean_staleness", "staleness", digits=1),
-    Figure("clusters", "clusters", digits=1),
-    Figure("ari", "ARI"),
+    Column("multicasts", "broadcasts", digits=0),
+    Column("downloads_ratio", "downloads / FedAsync's"),
+    Column("mean_staleness", "staleness", digits=1),
+    Column("clusters", "clusters", digits=1),
+    Column("ari", "ARI"),
 )
 add_bench(
     "ablation",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from polytempo.papers.bench import Case, Figure, Table
+from polytempo.papers.bench import Case, Column, Table
 from polytempo.papers.echopfl import ALONE, METHODS, MNIST, NO_BROADCAST, ON_DIGITS, OWN, SERVED, add_bench, echopfl
 from polytempo.report.run import Run
 
@@ -100,17 +100,17 @@ DRIFTING: dict[str, dict[str, Any]] = {
 }
 AFTER_A_DRIFT = (
     SERVED,
-    Figure("before", "before a drift %", scale=100.0, digits=1, compare=before_drifts),
-    Figure("after", "after it %", scale=100.0, digits=1, compare=after_drifts),
-    Figure("recovery", "rounds to recover", digits=1, compare=rounds_to_recover, missing="not back"),
+    Column("before", "before a drift %", scale=100.0, digits=1, compare=before_drifts),
+    Column("after", "after it %", scale=100.0, digits=1, compare=after_drifts),
+    Column("recovery", "rounds to recover", digits=1, compare=rounds_to_recover, missing="not back"),
     OWN,
-    Figure("clusters", "clusters", digits=1),
+    Column("clusters", "clusters", digits=1),
 )
 
 
 def _drifting(name: str, title: str, notes: str, settings: Mapping[str, Any]) -> Table:
     cases = [Case(label, case, base=ALONE) for label, case in DRIFTING.items()]
-    return Table(name, title, notes, settings, cases, AFTER_A_DRIFT, block="Served accuracy", column=title)
+    return Table(name, title, notes, settings, cases, AFTER_A_DRIFT, block="Served accuracy", heading=title)
 
 
 add_bench(

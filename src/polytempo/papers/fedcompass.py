@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from polytempo.papers.bench import Bench, Case, Figure, Table, benches
+from polytempo.papers.bench import Bench, Case, Column, Table, benches
 
 # The worlds: how many clients, how unequal, and how the data are divided among them.
 
@@ -104,14 +104,14 @@ TABLE3: Published = {  # MNIST, dual Dirichlet
     "1/Q = 1": (1.78, 1.68, 2.01, None, 2.28, 1.29, None, None, 1.76),
 }
 
-TIME = Figure("time_to_target", "time to target", digits=0, published=False, missing="not reached")
-RELATIVE = Figure("time_to_target", "time / FedCompass's", relative=True, missing="not reached")
-IDLE = Figure("idle_share", "idle %", scale=100.0, digits=1)
-STALENESS = Figure("mean_staleness", "staleness")
-FIGURES = (TIME, RELATIVE, IDLE, STALENESS)
+TIME = Column("time_to_target", "time to target", digits=0, published=False, missing="not reached")
+RELATIVE = Column("time_to_target", "time / FedCompass's", relative=True, missing="not reached")
+IDLE = Column("idle_share", "idle %", scale=100.0, digits=1)
+STALENESS = Column("mean_staleness", "staleness")
+COLUMNS = (TIME, RELATIVE, IDLE, STALENESS)
 
 
-def _column(clients: int, devices: str) -> str:
+def _heading(clients: int, devices: str) -> str:
     return f"{clients} clients, {devices}"
 
 
@@ -123,16 +123,16 @@ def _table1(partition: str, clients: int, devices: str) -> Table:
     paper = TABLE1[partition]
     return Table(
         f"{partition.lower()}-{clients}-{devices}",
-        f"MNIST, {partition} partition, {_column(clients, devices)}",
+        f"MNIST, {partition} partition, {_heading(clients, devices)}",
         TO_TARGET,
         _world(clients, devices, partition),
         [
             Case(label, settings, {"time_to_target": paper[label][_index(clients, devices)]}, "fedcompass")
             for label, settings in _methods(clients).items()
         ],
-        FIGURES,
+        COLUMNS,
         block=f"MNIST, {partition} partition",
-        column=_column(clients, devices),
+        heading=_heading(clients, devices),
     )
 
 
@@ -175,13 +175,13 @@ table3 = Bench(
     tables=[
         Table(
             f"{clients}-{devices}",
-            f"MNIST, Dirichlet partition, {_column(clients, devices)}",
+            f"MNIST, Dirichlet partition, {_heading(clients, devices)}",
             TO_TARGET,
             _world(clients, devices, "Dirichlet"),
             _ratios(clients, devices),
             (TIME, OF_THE_DEFAULT, IDLE, STALENESS),
             block="MNIST, Dirichlet partition",
-            column=_column(clients, devices),
+            heading=_heading(clients, devices),
         )
         for clients in CLIENTS
         for devices in DEVICES
@@ -224,10 +224,10 @@ speed_change = Bench(
             {**_world(5, "normal", "class"), "target": 0.9, "time": 4500.0, "stop_at_target": False},
             _steady_and_changing(),
             (
-                Figure("accuracy", "accuracy %", scale=100.0),
+                Column("accuracy", "accuracy %", scale=100.0),
                 TIME,
-                Figure("time_to_target", "time, changing / steady", relative=True),
-                Figure("updates", "updates", digits=0),
+                Column("time_to_target", "time, changing / steady", relative=True),
+                Column("updates", "updates", digits=0),
                 IDLE,
                 STALENESS,
             ),

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from polytempo.learn.models import Inputs, TextCNN
-from polytempo.papers.bench import Bench, Case, Figure, Table, benches
+from polytempo.papers.bench import Bench, Case, Column, Table, benches
 from polytempo.report.facts.contenders import share_better_off
 
 # The worlds. A table takes one as it is, so that equal rows of different benchmarks are one run.
@@ -108,38 +108,38 @@ METHODS: dict[str, dict[str, Any]] = {
     **{name: {"strategy": name} for name in ("fedamp-async", "pfedgraph-async", "fedsac-async", "pace")},
 }
 
-Column = Mapping[str, float]
+Accuracies = Mapping[str, float]
 IN_ORDER = [label for label in METHODS if label not in (ALONE, "ca2fl")]
 
 
-def _column(*accuracies: float) -> Column:
+def _accuracies(*accuracies: float) -> Accuracies:
     return dict(zip(IN_ORDER, accuracies, strict=True))
 
 
-TABLE2: dict[str, Column] = {
-    "mnist-dir": _column(  # EMNIST
+TABLE2: dict[str, Accuracies] = {
+    "mnist-dir": _accuracies(  # EMNIST
         84.98, 84.43, 83.74, 84.47, 81.67, 84.65, 81.23, 76.17, 81.71, 81.71, 38.97, 42.98, 82.85, 90.75
     ),
-    "mnist-labels": _column(  # EMNIST, #C = 10 of 47
+    "mnist-labels": _accuracies(  # EMNIST, #C = 10 of 47
         82.38, 82.65, 80.62, 81.24, 68.43, 83.36, 80.71, 80.70, 85.32, 85.54, 16.77, 72.64, 86.59, 91.97
     ),
-    "cifar10-dir": _column(
+    "cifar10-dir": _accuracies(
         49.40, 51.07, 42.45, 47.83, 39.26, 52.81, 41.12, 69.53, 76.80, 76.54, 71.67, 16.70, 69.85, 81.65
     ),
-    "cifar10-labels": _column(
+    "cifar10-labels": _accuracies(
         45.32, 46.08, 40.76, 43.89, 32.48, 45.48, 42.81, 56.71, 77.43, 77.63, 50.33, 59.90, 68.89, 79.98
     ),
-    "ag-news": _column(
+    "ag-news": _accuracies(
         72.27, 67.97, 74.20, 70.62, 64.90, 75.77, 61.56, 73.50, 75.85, 75.95, 71.60, 26.83, 67.49, 76.69
     ),
 }
 PLUGGED_IN = ("fedamp-async", "fedamp-pace", "fedsac-async", "fedsac-pace")
-TABLE3: dict[str, Column] = {
+TABLE3: dict[str, Accuracies] = {
     "cifar10-dir": dict(zip(PLUGGED_IN, (71.67, 79.87, 69.85, 81.58), strict=True)),
     "ag-news": dict(zip(PLUGGED_IN, (71.60, 77.39, 67.49, 76.87), strict=True)),
 }
 METRICS = {"cosine": "cosine", "inner product": "inner", "L1": "l1", "L2": "l2"}
-TABLE4: dict[str, Column] = {
+TABLE4: dict[str, Accuracies] = {
     "mnist-dir": dict(zip(METRICS, (90.75, 90.78, 90.86, 90.83), strict=True)),
     "cifar10-dir": dict(zip(METRICS, (81.65, 82.61, 82.33, 82.40), strict=True)),
     "ag-news": dict(zip(METRICS, (76.69, 76.97, 76.92, 77.02), strict=True)),
@@ -150,23 +150,23 @@ ABLATION: dict[str, dict[str, Any]] = {
     "+ multicast": {"strategy": "pace", "parameters": {"staleness": "constant"}},
     "+ decay = pace": METHODS["pace"],
 }
-FIGURE5: dict[str, Column] = {"cifar10-dir": dict(zip(ABLATION, (16.70, 37.39, 53.32, 81.65), strict=True))}
+FIGURE5: dict[str, Accuracies] = {"cifar10-dir": dict(zip(ABLATION, (16.70, 37.39, 53.32, 81.65), strict=True))}
 
-SERVED = Figure("accuracy", "served %", scale=100.0)
-FIGURES = (
+SERVED = Column("accuracy", "served %", scale=100.0)
+COLUMNS = (
     SERVED,
-    Figure("accuracy_trained", "own model %", scale=100.0, published=False),
-    Figure("better_off", "better off than alone %", scale=100.0, digits=0, compare=share_better_off),
-    Figure("virtual_time", "virtual time s", digits=0),
-    Figure("mean_staleness", "staleness", digits=1),
-    Figure("downloads_ratio", "downloads / FedAsync's"),
+    Column("accuracy_trained", "own model %", scale=100.0, published=False),
+    Column("better_off", "better off than alone %", scale=100.0, digits=0, compare=share_better_off),
+    Column("virtual_time", "virtual time s", digits=0),
+    Column("mean_staleness", "staleness", digits=1),
+    Column("downloads_ratio", "downloads / FedAsync's"),
 )
 
 
-def _table(name: str, rows: Mapping[str, Mapping[str, Any]], published: Mapping[str, Column]) -> Table:
+def _table(name: str, rows: Mapping[str, Mapping[str, Any]], published: Mapping[str, Accuracies]) -> Table:
     """Standalone and these rows in one world, the paper's figures beside them."""
     title, settings = WORLDS[name]
-    column = published.get(name.removesuffix("-scarce"), {})
+    paper = published.get(name.removesuffix("-scarce"), {})
     cases = {ALONE: METHODS[ALONE], **rows}
     return Table(
         name,
@@ -174,17 +174,17 @@ def _table(name: str, rows: Mapping[str, Mapping[str, Any]], published: Mapping[
         _notes(name),
         settings,
         [
-            Case(label, case, {"accuracy": column[label]} if label in column else {}, ALONE)
+            Case(label, case, {"accuracy": paper[label]} if label in paper else {}, ALONE)
             for label, case in cases.items()
         ],
-        FIGURES,
+        COLUMNS,
         block="Served accuracy",
-        column=title,
+        heading=title,
     )
 
 
 def _bench(
-    name: str, title: str, rows: Mapping[str, Mapping[str, Any]], published: Mapping[str, Column], worlds: list[str]
+    name: str, title: str, rows: Mapping[str, Mapping[str, Any]], published: Mapping[str, Accuracies], worlds: list[str]
 ) -> Bench:
     tables = [_table(world, rows, published) for world in worlds]
     return Bench(f"pace-{name}", f"PACE, {title}", SET_UP, tables, QUICK, quick_tables=2, overview=SERVED)

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from polytempo.papers.bench import Bench, Case, Figure, Table, run_table
+from polytempo.papers.bench import Bench, Case, Column, Table, run_table
 from polytempo.report.run import Run
 from polytempo.sim.run import Progress
 
@@ -55,34 +55,34 @@ def table_rows(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[dict[str
     """For each row its label and, by column title, ``ours`` (one figure per seed) and ``paper`` (only where the paper
     gives one)."""
     return [
-        {"label": case.label, **{figure.title: _cell(table, case, figure, runs) for figure in table.figures}}
+        {"label": case.label, **{column.title: _cell(table, case, column, runs) for column in table.columns}}
         for case in table.cases
     ]
 
 
-def _cell(table: Table, case: Case, figure: Figure, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+def _cell(table: Table, case: Case, column: Column, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     base = next((other for other in table.cases if other.label == case.base), None)
-    if figure.compare is not None:
+    if column.compare is not None:
         pairs = zip(runs[case.label], runs[base.label], strict=True) if base is not None else ()
-        return {"ours": [_scaled(figure.compare(run, of_base), figure) for run, of_base in pairs]}
-    ours = _values(runs[case.label], figure)
-    paper = {"paper": case.paper[figure.name]} if figure.published and figure.name in case.paper else {}
-    if not figure.relative:
+        return {"ours": [_scaled(column.compare(run, of_base), column) for run, of_base in pairs]}
+    ours = _values(runs[case.label], column)
+    paper = {"paper": case.paper[column.name]} if column.published and column.name in case.paper else {}
+    if not column.relative:
         return {"ours": ours, **paper}
     if base is None:
         return {"ours": [None] * len(ours)}
-    of_bases = _values(runs[base.label], figure)
+    of_bases = _values(runs[base.label], column)
     ratios = [_ratio(a, b) for a, b in zip(ours, of_bases, strict=True) if b]  # seeds that have something to divide by
-    of_base = base.paper.get(figure.name)
+    of_base = base.paper.get(column.name)
     return {"ours": ratios, **{key: _ratio(value, of_base) for key, value in paper.items() if of_base}}
 
 
-def _values(runs: Sequence[Run], figure: Figure) -> list[float | None]:
-    return [_scaled(figure.of(run) if figure.of else run.result.get(figure.name), figure) for run in runs]
+def _values(runs: Sequence[Run], column: Column) -> list[float | None]:
+    return [_scaled(column.of(run) if column.of else run.result.get(column.name), column) for run in runs]
 
 
-def _scaled(value: float | None, figure: Figure) -> float | None:
-    return None if value is None else value * figure.scale
+def _scaled(value: float | None, column: Column) -> float | None:
+    return None if value is None else value * column.scale
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:
@@ -90,10 +90,10 @@ def _ratio(value: float | None, base: float | None) -> float | None:
 
 
 def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> str:
-    published = [figure for figure in table.figures if any("paper" in row[figure.title] for row in rows)]
+    published = [column for column in table.columns if any("paper" in row[column.title] for row in rows)]
     titles = ["method"]
-    for figure in table.figures:
-        titles += [figure.title, f"{figure.title}, paper"] if figure in published else [figure.title]
+    for column in table.columns:
+        titles += [column.title, f"{column.title}, paper"] if column in published else [column.title]
     lines = [
         f"# {bench.title}: {table.title}",
         "",
@@ -105,40 +105,40 @@ def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> 
     ]
     for row in rows:
         cells = [row["label"]]
-        for figure in table.figures:
-            cells.append(_ours(row[figure.title]["ours"], figure))
-            if figure in published:
-                cells.append(_papers(row[figure.title], figure))
+        for column in table.columns:
+            cells.append(_ours(row[column.title]["ours"], column))
+            if column in published:
+                cells.append(_papers(row[column.title], column))
         lines.append(_line(cells))
     return "\n".join(lines) + "\n"
 
 
-def _overview(bench: Bench, figure: Figure, tables: Sequence[Table], directory: Path) -> str:
+def _overview(bench: Bench, column: Column, tables: Sequence[Table], directory: Path) -> str:
     """One figure of all tables: for each block its rows by label and a column per table; in a cell ours and, in
     brackets, the paper's."""
     there = [table for table in tables if (directory / f"{table.name}.json").exists()]
     cells = {
         table.name: {
-            row["label"]: row[figure.title]
+            row["label"]: row[column.title]
             for row in json.loads((directory / f"{table.name}.json").read_text())["rows"]
         }
         for table in there
     }
     lines = [
-        f"# {bench.title}: {figure.title}",
+        f"# {bench.title}: {column.title}",
         "",
         bench.notes,
         "",
         "Mean ± standard deviation over seeds. In brackets: the paper.",
     ]
     for block in dict.fromkeys(table.block for table in there):
-        columns = [table for table in there if table.block == block]
-        labels = dict.fromkeys(label for table in columns for label in cells[table.name])
-        lines += ["", f"## {block}", "", *_head(["method", *(table.column for table in columns)])]
+        side_by_side = [table for table in there if table.block == block]
+        labels = dict.fromkeys(label for table in side_by_side for label in cells[table.name])
+        lines += ["", f"## {block}", "", *_head(["method", *(table.heading for table in side_by_side)])]
         lines += [
-            _line([label, *(_both(cells[table.name].get(label), figure) for table in columns)]) for label in labels
+            _line([label, *(_both(cells[table.name].get(label), column) for table in side_by_side)]) for label in labels
         ]
-        lines.append(_line(["seeds that count", *(str(_seeds_in(cells[table.name])) for table in columns)]))
+        lines.append(_line(["seeds that count", *(str(_seeds_in(cells[table.name])) for table in side_by_side)]))
     return "\n".join(lines) + "\n"
 
 
@@ -146,11 +146,11 @@ def _seeds_in(cells: Mapping[str, Mapping[str, Any]]) -> int:
     return max(len(cell["ours"]) for cell in cells.values())
 
 
-def _both(cell: Mapping[str, Any] | None, figure: Figure) -> str:
+def _both(cell: Mapping[str, Any] | None, column: Column) -> str:
     if cell is None:
         return "–"
-    ours = _ours(cell["ours"], figure)
-    return f"{ours} ({_papers(cell, figure)})" if "paper" in cell else ours
+    ours = _ours(cell["ours"], column)
+    return f"{ours} ({_papers(cell, column)})" if "paper" in cell else ours
 
 
 def _seeds(bench: Bench) -> str:
@@ -170,17 +170,17 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _ours(values: Sequence[float | None], figure: Figure) -> str:
+def _ours(values: Sequence[float | None], column: Column) -> str:
     there = [value for value in values if value is not None]
     if not there:
-        return figure.missing if values else "–"
-    text = f"{mean(there):,.{figure.digits}f}"
+        return column.missing if values else "–"
+    text = f"{mean(there):,.{column.digits}f}"
     if len(there) > 1:
-        text += f" ± {stdev(there):,.{figure.digits}f}"
+        text += f" ± {stdev(there):,.{column.digits}f}"
     return text if len(there) == len(values) else f"{text}, {len(there)} of {len(values)} seeds"
 
 
-def _papers(cell: Mapping[str, Any], figure: Figure) -> str:
+def _papers(cell: Mapping[str, Any], column: Column) -> str:
     if "paper" not in cell:
         return "–"
-    return "not reached" if cell["paper"] is None else f"{cell['paper']:.{figure.digits}f}"
+    return "not reached" if cell["paper"] is None else f"{cell['paper']:.{column.digits}f}"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from polytempo.papers.bench import Bench, Case, Figure, Table, benches
+from polytempo.papers.bench import Bench, Case, Column, Table, benches
 from polytempo.report.run import Run
 
 WORLD: dict[str, Any] = {
@@ -53,11 +53,11 @@ def honest_accuracy(run: Run) -> float:
     return float(sum(honest) / len(honest))
 
 
-ACCURACY = Figure("accuracy", "accuracy %", scale=100.0, digits=1)
-FIGURES = (
+ACCURACY = Column("accuracy", "accuracy %", scale=100.0, digits=1)
+COLUMNS = (
     ACCURACY,
-    Figure("accuracy_honest", "honest clients %", scale=100.0, digits=1, of=honest_accuracy),
-    Figure("clusters", "clusters", digits=1),
+    Column("accuracy_honest", "honest clients %", scale=100.0, digits=1, of=honest_accuracy),
+    Column("clusters", "clusters", digits=1),
 )
 
 
@@ -76,9 +76,9 @@ def _table(world: str, attack: str) -> Table:
         "",
         {**WORLD, "partition": partition, "attack": words} | ({"updates": None, "time": 600.0} if fast else {}),
         cases,
-        FIGURES,
+        COLUMNS,
         block=told[0].upper() + told[1:],
-        column=title,
+        heading=title,
     )
 
 

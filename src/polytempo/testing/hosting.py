@@ -19,9 +19,9 @@ from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body
 from polytempo.serve.protocol.framing import Assembler, Buffer, frames
-from polytempo.serve.protocol.messages import Message
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Leave, Pull, Push, Ready
 from polytempo.serve.server.host import Host
+from polytempo.serve.server.messages import Message
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.server.requests import Request
 from polytempo.serve.server.shared import Shared
@@ -47,15 +47,15 @@ class FakeSession:
         self.sent: list[tuple[Head, bytearray]] = []
         self.ended = False
 
-    def send(self, message: Message, answers: int = 0) -> None:
+    def send(self, message: Message, request: int = 0) -> None:
         head, body = message
-        head.answers = answers
+        head.answers = request
         self.sent.append(through_the_wire(head, body))
 
     def end(self) -> None:
         self.ended = True
 
-    def answer(self, number: int) -> tuple[Head, bytearray] | None:
+    def reply(self, number: int) -> tuple[Head, bytearray] | None:
         return next(((head, body) for head, body in reversed(self.sent) if head.answers == number), None)
 
     def kinds(self) -> list[str | None]:
@@ -92,12 +92,12 @@ class Hosted:
     # What clients do.
 
     def ask(self, client: int, head: Head, body: Sequence[Buffer] = ()) -> Head:
-        """A request, and its answer."""
+        """A request, and its reply."""
         session = self.sessions[client]
         self.host.handle([self.request(client, head, body)])
-        answer = session.answer(self._requests)
-        assert answer is not None, "the request was not answered"
-        return answer[0]
+        reply = session.reply(self._requests)
+        assert reply is not None, "the request got no reply"
+        return reply[0]
 
     def request(self, client: int, head: Head, body: Sequence[Buffer] = ()) -> Request:
         self._requests += 1

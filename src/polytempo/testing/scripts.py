@@ -207,7 +207,7 @@ def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
             flight = hosted.host.service.flights[client]
             sends = heeded(flight.sends, happened)
             update = carried_out(sim, happened, flight.order, flight.count, [send for _, send in sends])
-            answer = hosted.push(
+            reply = hosted.push(
                 client,
                 weights=update.weights,
                 base=sends[-1][0] if sends else flight.number,
@@ -217,7 +217,7 @@ def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
                 answers=update.answers,
                 ready=ready_follows(script, index),
             )
-            assert answer.WhichOneof("kind") in ("task", "accepted")
+            assert reply.WhichOneof("kind") in ("task", "accepted")
         told_ready = happened.kind == "updated" and ready_follows(script, index)
 
 

@@ -10,10 +10,10 @@ from pydantic import Field, model_validator
 from polytempo.core.streams import stream
 from polytempo.world.device_types import DeviceType, Hardware, deal_types, device_types, hardware_of
 from polytempo.world.devices import Devices, SpeedChange, draw_hardware
-from polytempo.world.tables import Table, Who, checked, chosen, read_toml
+from polytempo.world.tables import FileTable, Who, checked, chosen, read_toml
 
 
-class Network(Table):
+class NetworkTable(FileTable):
     """Bytes per second from and to a client, and seconds of latency per transfer."""
 
     up: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
@@ -21,7 +21,7 @@ class Network(Table):
     latency: float = Field(default=0.0, ge=0)
 
 
-class TypeTable(Table):
+class TypeTable(FileTable):
     """A kind of device, and the share of the clients that have one. A known device type (D1) needs no more than its
     name and share; what is given beside them wins. Of any other, the seconds per step must be given."""
 
@@ -46,21 +46,21 @@ class TypeTable(Table):
         return device_types[self.name]._replace(**given) if self.name in device_types else DeviceType(**given)
 
 
-class Availability(Table):
+class Availability(FileTable):
     """Mean seconds on and off, both exponential."""
 
     on: float = Field(gt=0)
     off: float = Field(gt=0)
 
 
-class Dropout(Table):
+class Dropout(FileTable):
     """The probability that a dispatched training is lost, and the seconds that the client then stays away."""
 
     probability: float = Field(ge=0, lt=1)
     away: float = Field(default=0.0, ge=0)
 
 
-class Late(Table):
+class Late(FileTable):
     """Clients that join at a time, or each at a random time up to ``by``."""
 
     clients: Who
@@ -74,7 +74,7 @@ class Late(Table):
         return self
 
 
-class Change(Table):
+class Change(FileTable):
     """From ``at`` on, a step takes these clients ``factor`` times as long."""
 
     at: float = Field(ge=0)
@@ -82,7 +82,7 @@ class Change(Table):
     clients: Who = "all"
 
 
-class DeviceFile(Table):
+class DeviceFile(FileTable):
     """Everything that a file may say. What it does not say is as for a word of the command line."""
 
     seconds_per_step: float = Field(default=1.0, gt=0)
@@ -91,7 +91,7 @@ class DeviceFile(Table):
     jitter: float = Field(default=0.05, ge=0)
     think: float = Field(default=0.0, ge=0)
     pull_every: float | None = Field(default=None, gt=0)
-    network: Network | None = None
+    network: NetworkTable | None = None
     availability: Availability | None = None
     dropout: Dropout | None = None
     late: tuple[Late, ...] = ()

@@ -18,10 +18,10 @@ from pydantic import Field, model_validator
 
 from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
-from polytempo.world.tables import Table, Who, chosen
+from polytempo.world.tables import FileTable, Who, chosen
 
 
-class Drift(Table):
+class Drift(FileTable):
     """One change of data: what (kind, labels), who (clients), and when (at, or after and every)."""
 
     kind: Literal["swap", "mixture"]

@@ -15,13 +15,13 @@ Who = Literal["all"] | float | tuple[int, ...]
 """Which clients: all, a share of them chosen at random, or their numbers."""
 
 
-class Table(BaseModel):
+class FileTable(BaseModel):
     """A table of a file: unknown keys are errors, numbers are finite, values never change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-T = TypeVar("T", bound=Table)
+T = TypeVar("T", bound=FileTable)
 
 
 def checked(kind: type[T], table: Mapping[str, Any], where: str) -> T:

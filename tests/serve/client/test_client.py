@@ -14,9 +14,9 @@ from polytempo.core.errors import UserError
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.journal.database import JournalError
-from polytempo.serve.protocol import messages
 from polytempo.serve.protocol.framing import FRAME_BYTES
 from polytempo.serve.protocol.wire_pb2 import Head, Ready
+from polytempo.serve.server import messages
 from polytempo.serve.server.checks import ANSWER_BYTES
 from polytempo.serve.server.decisions import Reply
 from polytempo.serve.server.outbox import WAITING_MESSAGES, GrpcSession, Outbox

@@ -68,9 +68,9 @@ def test_a_full_disk_acknowledges_nothing_and_damages_nothing(
             group = [served.request(client, *served.pushed(client)) for client in (0, 1)]
             served.host.handle(group)
             for request in group:
-                answer = served.sessions[request.session.client].answer(request.head.request)
-                assert answer is not None
-                assert answer[0].refusal.again
+                reply = served.sessions[request.session.client].reply(request.head.request)
+                assert reply is not None
+                assert reply[0].refusal.again
         assert served.digest() == before
         assert served.host.journal.last == last
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == before

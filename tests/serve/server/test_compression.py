@@ -16,9 +16,9 @@ from polytempo.core.orders import Candidates, Orders
 from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
 from polytempo.serve.client.client import Client, Task
-from polytempo.serve.protocol import messages
 from polytempo.serve.protocol.bodies import read_body
 from polytempo.serve.protocol.wire_pb2 import Head, Hello
+from polytempo.serve.server import messages
 from polytempo.serve.server.operations import Operations
 from polytempo.strategies import Strategy
 from support.serving import Running, nudge, running, until

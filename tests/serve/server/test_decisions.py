@@ -51,7 +51,7 @@ def test_a_question_and_a_repeat_are_replies(tmp_path: Path) -> None:
         for again, answer in ((head, "task"), (Head(branch=Branch()), "membership"), (Head(hello=Hello()), "welcome")):
             reply = decide(served, 0, again, body if again is head else ())
             assert isinstance(reply, Reply)
-            assert reply.has_answer()
+            assert reply.has_direct_reply()
             assert [outgoing.message[0].WhichOneof("kind") for outgoing in reply] == [answer]
 
 

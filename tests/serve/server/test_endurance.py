@@ -40,12 +40,12 @@ class RefreshesOthersWithoutAModel(HasNoModel):
         yield Send(0, self.model.weights + 1, 1)
 
 
-def test_the_orders_of_an_event_go_out_even_if_the_strategy_has_no_answer(tmp_path):
+def test_the_orders_of_an_event_go_out_even_if_the_strategy_has_no_reply(tmp_path):
     with hosted(tmp_path, "test_endurance:RefreshesOthersWithoutAModel") as served:
         served.hello(0)
         served.ready(0)
         served.hello(1)
-        assert "no answer" in served.pull(1).refusal.reason
+        assert "no reply" in served.pull(1).refusal.reason
         assert served.sessions[0].kinds()[-1] == "model"
 
 
@@ -63,7 +63,7 @@ def test_a_strategy_that_fails_when_a_client_has_left_does_not_stop_the_server(t
 def test_a_strategy_that_has_no_model_to_give_refuses_the_pull_alone(tmp_path):
     with hosted(tmp_path, "test_endurance:HasNoModel") as served:
         served.hello(0)
-        assert "no answer" in served.pull(0).refusal.reason
+        assert "no reply" in served.pull(0).refusal.reason
         assert served.ready(0).WhichOneof("kind") == "task"
 
 
@@ -158,13 +158,13 @@ def test_a_status_that_cannot_be_told_stops_nothing(tmp_path):
         assert served.ready(0).WhichOneof("kind") == "task"
 
 
-def test_a_repeat_to_which_the_strategy_has_no_answer_is_refused_alone(tmp_path):
+def test_a_repeat_to_which_the_strategy_has_no_reply_is_refused_alone(tmp_path):
     with hosted(tmp_path, "test_endurance:HasNoModel") as served:
         served.hello(0)
         served.ready(0)
         head, body = served.pushed(0, ready=False)
         served.ask(0, head, body)
-        assert "no answer" in served.ask(0, head, body).refusal.reason
+        assert "no reply" in served.ask(0, head, body).refusal.reason
         assert served.ready(0).WhichOneof("kind") == "task"
 
 

@@ -13,7 +13,7 @@ from polytempo.core.state import digest, pack, unpack
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.base.participation import EVERYONE, Quota
-from polytempo.strategies.methods.fedsea import FedSEA, Pace, Training
+from polytempo.strategies.methods.fedsea import Awaited, FedSEA, Speed
 from polytempo.strategies.parts.compass import ArrivalGroup
 from polytempo.testing import ScriptedClock, simulator, update, vector
 
@@ -54,8 +54,8 @@ def test_the_first_point_is_when_the_share_has_arrived():
 
 def test_a_point_is_set_for_when_the_share_would_have_come_with_full_work():
     strategy = fedsea(5, share=0.5)
-    strategy.pace = {0: Pace(1.0, 10), 1: Pace(3.0, 20)}
-    strategy.training = {2: Training(0.0, 115.0), 3: Training(0.0, 99.0), 4: Training(0.0, 300.0)}
+    strategy.speeds = {0: Speed(1.0, 10), 1: Speed(3.0, 20)}
+    strategy.training = {2: Awaited(0.0, 115.0), 3: Awaited(0.0, 99.0), 4: Awaited(0.0, 300.0)}
     # Arrivals at 110, 160, 115 and 300; client 3 is overdue, of which nothing can be said.
     assert strategy._predicted([0, 1], now=100.0) == 160.0
     strategy.share = 0.2
@@ -66,14 +66,14 @@ def test_a_point_is_set_for_when_the_share_would_have_come_with_full_work():
 
 def test_a_client_does_what_fits_until_the_point_or_all_if_that_is_too_little():
     strategy = fedsea(4, least_work=0.25)
-    strategy.pace = {0: Pace(1.0, 8), 1: Pace(2.0, 8), 2: Pace(5.0, 8), 3: Pace(6.0, 8)}
+    strategy.speeds = {0: Speed(1.0, 8), 1: Speed(2.0, 8), 2: Speed(5.0, 8), 3: Speed(6.0, 8)}
     strategy.point = ArrivalGroup(1, 110.0, 112.0)
     assert [strategy._fitting(client, 100.0) for client in range(4)] == [8, 5, 2, None]
     assert strategy._fitting(9, 100.0) is None
     orders = [strategy.order_for(client, 100.0) for client in (1, 3)]
     assert [order.work.steps for order in orders] == [5, 10]
     assert [order.due is not None for order in orders] == [True, False]
-    assert strategy.training == {1: Training(100.0, 110.0), 3: Training(100.0, 148.0)}
+    assert strategy.training == {1: Awaited(100.0, 110.0), 3: Awaited(100.0, 148.0)}
     assert list(strategy.point.waiting) == [1]
 
 

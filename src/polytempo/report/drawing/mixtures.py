@@ -14,7 +14,7 @@ from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, canvas, legend_ab
 from polytempo.report.drawing.colours import distinct_colours
 from polytempo.report.drawing.lines import key
 from polytempo.report.facts.choosing import evenly
-from polytempo.report.facts.mixtures import Mixtures, busiest_clients, mixtures
+from polytempo.report.facts.mixtures import EstimatedMixtures, busiest_clients, mixtures
 from polytempo.report.facts.numbers import NOTHING
 from polytempo.report.run import Run
 
@@ -58,7 +58,7 @@ def mixture_bands(run: Run) -> Figure:
     return figure
 
 
-def _draw_bands(axes: Axes, client: int, found: Mixtures, colours: Sequence[str], end: float) -> None:
+def _draw_bands(axes: Axes, client: int, found: EstimatedMixtures, colours: Sequence[str], end: float) -> None:
     shown = found.take(evenly(len(found), STEPS))
     at = np.append(shown.times, end)
     for shares, bottom in ((shown.true, 1 + GAP), (shown.estimated, 0.0)):
@@ -98,7 +98,7 @@ def estimated_against_true(run: Run) -> Figure:
     return figure
 
 
-def _correlation(found: Mixtures) -> str:
+def _correlation(found: EstimatedMixtures) -> str:
     true, estimated = found.true.ravel(), found.estimated.ravel()
     if np.ptp(true) == 0 or np.ptp(estimated) == 0:
         return NOTHING

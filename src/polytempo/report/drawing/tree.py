@@ -14,7 +14,15 @@ from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, legend_above, leg
 from polytempo.report.drawing.colours import group_colours, ink_on
 from polytempo.report.facts.choosing import evenly
 from polytempo.report.facts.courses import POINTS
-from polytempo.report.facts.lineage import NO_GROUP, Cluster, composition, described, group_changes, groups_at, lineage
+from polytempo.report.facts.lineage import (
+    NO_GROUP,
+    ClusterLife,
+    composition,
+    described,
+    group_changes,
+    groups_at,
+    lineage,
+)
 from polytempo.report.run import Run
 
 # Inches: the vertical axis of the tree is one of inches, so that labels are known to fit.
@@ -105,7 +113,7 @@ def _axes(height: float, width: float, legend: float, end: float) -> tuple[Figur
     return figure, axes
 
 
-def _leaves(family: dict[int, Cluster], groups: dict[int, np.ndarray]) -> list[int]:
+def _leaves(family: dict[int, ClusterLife], groups: dict[int, np.ndarray]) -> list[int]:
     """The clusters that did not split, from top to bottom: parts of one cluster stand together, and in the order of
     their true groups, so that few flows cross."""
 
@@ -120,12 +128,12 @@ def _leaves(family: dict[int, Cluster], groups: dict[int, np.ndarray]) -> list[i
     return [leaf for number in family if number not in parts for leaf in below(number)]
 
 
-def _mean_group(cluster: Cluster, groups: np.ndarray) -> float:
+def _mean_group(cluster: ClusterLife, groups: np.ndarray) -> float:
     return float(groups[cluster.newborn].mean()) if len(cluster.newborn) else 0.0
 
 
 def _extents(
-    clients: int, family: dict[int, Cluster], leaves: list[int]
+    clients: int, family: dict[int, ClusterLife], leaves: list[int]
 ) -> tuple[dict[int, tuple[float, float]], float]:
     """Top and bottom of every cluster's lane, and of the last one. A leaf's is at least a line of text high, that of a
     cluster that split spans its parts'."""
@@ -143,7 +151,7 @@ def _extents(
     return extents, end
 
 
-def _thickness(cluster: Cluster, clients: int) -> float:
+def _thickness(cluster: ClusterLife, clients: int) -> float:
     return EVERYBODY * len(cluster.clients) / max(clients, 1)
 
 
@@ -167,8 +175,8 @@ def _band(
 
 def _draw_band(
     axes: Axes,
-    cluster: Cluster,
-    family: dict[int, Cluster],
+    cluster: ClusterLife,
+    family: dict[int, ClusterLife],
     bands: dict[int, _Band],
     groups: np.ndarray,
     colours: dict[int, str],
@@ -194,7 +202,7 @@ def _draw_band(
                 _flow(axes, (cluster.ended, top, at[group]), arrival, colours[group])
 
 
-def _bend(axes: Axes, cluster: Cluster) -> float:
+def _bend(axes: Axes, cluster: ClusterLife) -> float:
     """How long the clients of a new cluster take, on paper, from the old band to the new one."""
     return min(0.03 * axes.get_xlim()[1], 0.5 * (cluster.ended - cluster.began))
 
@@ -210,7 +218,7 @@ def _flow(axes: Axes, start: tuple[float, float, float], end: tuple[float, float
     axes.add_patch(PathPatch(Outline(corners, codes), facecolor=colour, linewidth=0))
 
 
-def _name_inside(axes: Axes, cluster: Cluster, band: _Band, colours: dict[int, str], inch: float) -> None:
+def _name_inside(axes: Axes, cluster: ClusterLife, band: _Band, colours: dict[int, str], inch: float) -> None:
     """The number and the size of a cluster that split, where its band has room for them."""
     size = f"{len(cluster.clients)} client{'' if len(cluster.clients) == 1 else 's'}"
     began = cluster.began + (_bend(axes, cluster) if len(cluster.newborn) else 0.0)
@@ -236,7 +244,7 @@ def label_rows(labels: list[tuple[float, float]]) -> list[int]:
     return rows
 
 
-def _why(split: Cluster) -> str:
+def _why(split: ClusterLife) -> str:
     """``0 → 1–4: eigengap 0.31, decay 0.29``."""
     first, *_, last = split.parts
     parts = f"{first}, {last}" if last == first + 1 else f"{first}–{last}"

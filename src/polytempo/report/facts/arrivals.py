@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 Row = Mapping[str, Any]
 
 
-class Arrived(NamedTuple):
+class ArrivedClient(NamedTuple):
     """A client's part in an arrival group: its steps, when they were dispatched and when they arrived."""
 
     client: int
@@ -25,10 +25,10 @@ class ArrivedGroup:
     number: int
     expected: float
     latest: float
-    arrivals: list[Arrived]
+    arrivals: list[ArrivedClient]
     lost: list[int]
 
-    def late(self) -> list[Arrived]:
+    def late(self) -> list[ArrivedClient]:
         """The members that came after the latest time, when the group had been aggregated without them."""
         return [member for member in self.arrivals if member.arrived > self.latest]
 
@@ -42,7 +42,7 @@ def arrival_groups(updates: Sequence[Row], marks: Sequence[Row]) -> list[Arrived
         return groups.setdefault(number, ArrivedGroup(number, row["expected"], row["latest"], [], []))
 
     for update in filter(_is_planned, updates):
-        arrived = Arrived(update["client"], update["steps"], update["began"], update["time"])
+        arrived = ArrivedClient(update["client"], update["steps"], update["began"], update["time"])
         group_of(update).arrivals.append(arrived)
     for mark in filter(_is_planned, marks):
         group_of(mark).lost.append(mark["client"])

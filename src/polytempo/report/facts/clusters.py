@@ -7,7 +7,7 @@ import numpy as np
 from polytempo.report.facts.choosing import evenly
 from polytempo.report.facts.contenders import Contender
 from polytempo.report.facts.courses import POINTS
-from polytempo.report.facts.lineage import Cluster, groups_at, lineage
+from polytempo.report.facts.lineage import ClusterLife, groups_at, lineage
 from polytempo.report.run import Run
 
 LINES = 12  # clusters that can be told apart over time
@@ -24,7 +24,7 @@ def has_fit(contender: Contender) -> bool:
     return any(run.has_clusters() and not np.isnan(run.over_evaluations("purity")).all() for run in contender.runs)
 
 
-def clusters_over_time(run: Run) -> dict[int, Cluster]:
+def clusters_over_time(run: Run) -> dict[int, ClusterLife]:
     """The clusters that are shown over time: all, or those that did not split, or those that there are at the end, or
     none where these are too many too."""
     family = lineage(run)

@@ -11,7 +11,7 @@ NO_GROUP = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Cluster:
+class ClusterLife:
     """One cluster from its beginning to its end."""
 
     number: int
@@ -27,7 +27,7 @@ class Cluster:
     """The figures that decided its split."""
 
 
-def lineage(run: Run) -> dict[int, Cluster]:
+def lineage(run: Run) -> dict[int, ClusterLife]:
     """All clusters that a split made or an evaluation saw, by number. A beginning or an end that no split, expansion or
     merge explains is known only from the evaluations."""
     nobody = np.array([], dtype=int)
@@ -52,16 +52,16 @@ def lineage(run: Run) -> dict[int, Cluster]:
         began = born if number in births else first
         split = ends.get(number)
         if split is None:
-            family[number] = Cluster(number, began, merged.get(number, ended), clients, newborn, (), {})
+            family[number] = ClusterLife(number, began, merged.get(number, ended), clients, newborn, (), {})
         else:
             clients = np.array([client for part in split["members"] for client in part], dtype=int)
-            family[number] = Cluster(
+            family[number] = ClusterLife(
                 number, began, float(split["time"]), clients, newborn, tuple(split["parts"]), split["why"]
             )
     return family
 
 
-def has_joiners(family: Mapping[int, Cluster]) -> bool:
+def has_joiners(family: Mapping[int, ClusterLife]) -> bool:
     """Did clients join a cluster after the split that made it?"""
     return any(len(c.newborn) and not np.isin(c.clients, c.newborn).all() for c in family.values())
 

@@ -17,6 +17,7 @@ from polytempo.core.errors import UserError
 from polytempo.serve.access.credentials import read_pem
 from polytempo.serve.access.roster import client_name
 from polytempo.serve.access.tls import certificates, check_not_expired, private_key
+from polytempo.serve.paths import CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE
 
 CA_DAYS = 3650
 ALWAYS_NAMED = ("localhost", "127.0.0.1", "::1")
@@ -29,7 +30,7 @@ def make_certs(directory: Path, hosts: Sequence[str], days: int = 365) -> list[s
     for ``days``: ``server.pem`` and ``server.key``. Without hosts, for those of the certificate that it replaces. A CA
     in the directory (``ca.pem``, ``ca.key``) signs it; if there is none, one is made first. Returns the names."""
     _check_days(days)
-    given = [_general_name(host) for host in hosts] or _names_in(directory / "server.pem")
+    given = [_general_name(host) for host in hosts] or _names_in(directory / SERVER_CERTIFICATE)
     names = list(dict.fromkeys([*given, *map(_general_name, ALWAYS_NAMED)]))
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,7 +83,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
-    certificate_file, key_file = directory / "ca.pem", directory / "ca.key"
+    certificate_file, key_file = directory / CA_CERTIFICATE, directory / CA_KEY
     if not certificate_file.exists() and not key_file.exists():
         return None
     advice = (
@@ -90,7 +91,7 @@ def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivate
         "(every client then needs the new ca.pem)."
     )
     if not certificate_file.exists() or not key_file.exists():
-        there, missing = ("ca.key", "ca.pem") if key_file.exists() else ("ca.pem", "ca.key")
+        there, missing = (CA_KEY, CA_CERTIFICATE) if key_file.exists() else (CA_CERTIFICATE, CA_KEY)
         raise UserError(f"{directory} has {there} but no {missing}, and a CA needs both. {advice}")
     known, key = certificates(certificate_file, read_pem(certificate_file)), private_key(key_file, read_pem(key_file))
     # While one CA takes the place of another, clients trust both.

@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 from polytempo.core.errors import UserError
 from polytempo.serve.access.credentials import read_pem
 from polytempo.serve.logs import log
+from polytempo.serve.paths import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 """One call of somebody's."""
@@ -76,22 +77,25 @@ class ServerCertificate:
 
     def _load_web(self) -> None:
         if self._web is not None:
-            self._web.load_cert_chain(self._directory / "server.pem", self._directory / "server.key")
+            self._web.load_cert_chain(self._directory / SERVER_CERTIFICATE, self._directory / SERVER_KEY)
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         directory = self._directory
-        pem, key_pem = read_pem(directory / "server.pem"), read_pem(directory / "server.key")
+        pem, key_pem = read_pem(directory / SERVER_CERTIFICATE), read_pem(directory / SERVER_KEY)
         advice = f"Run `polytempo certs {directory}` again with the server's --host names."
-        show = checked_pair(directory / "server.pem", pem, directory / "server.key", key_pem, advice)
+        show = checked_pair(directory / SERVER_CERTIFICATE, pem, directory / SERVER_KEY, key_pem, advice)
         roots = None
         if self._mutual:
-            roots = read_pem(directory / "ca.pem")
-            certificates(directory / "ca.pem", roots)
-        self.expires = certificates(directory / "server.pem", pem)[0].not_valid_after_utc.timestamp()
+            roots = read_pem(directory / CA_CERTIFICATE)
+            certificates(directory / CA_CERTIFICATE, roots)
+        self.expires = certificates(directory / SERVER_CERTIFICATE, pem)[0].not_valid_after_utc.timestamp()
         return grpc.ssl_server_certificate_configuration([show], root_certificates=roots)
 
     def _look(self) -> tuple[int, ...]:
-        paths = [self._directory / name for name in ("server.pem", "server.key", *(["ca.pem"] if self._mutual else []))]
+        paths = [
+            self._directory / name
+            for name in (SERVER_CERTIFICATE, SERVER_KEY, *([CA_CERTIFICATE] if self._mutual else []))
+        ]
         return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
 

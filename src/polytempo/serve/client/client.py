@@ -18,7 +18,7 @@ from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import Connection, RefusedError
 from polytempo.serve.client.kept_task import KeptTask, check_folder, forget, read_kept, write_kept
 from polytempo.serve.client.tls import Pair, client_credentials
-from polytempo.serve.client.uploads import Upload, Uploads
+from polytempo.serve.client.uploads import OwnUploads, Upload
 from polytempo.serve.logs import log
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.answers import pack_answers
@@ -58,7 +58,7 @@ class Client:
         """Which client this is, as the token says."""
         self.schema: Schema | None = None
         self.seed = 0
-        self._uploads, self._download = Uploads(encodings.upload), encodings.download
+        self._uploads, self._download = OwnUploads(encodings.upload), encodings.download
         self._task: Task | None = None
         self._keep = None if keep is None else Path(keep)
         self._kept: KeptTask | None = None
@@ -176,7 +176,7 @@ class Client:
             raise
         self._uploads.confirm(upload)
         with self._changed:
-            if self._task is task:  # the answer brought no new one
+            if self._task is task:  # the reply brought no new one
                 self._drop_task()
 
     def run(
@@ -190,7 +190,7 @@ class Client:
         the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
         result is safe with the server. After so many ``refusals`` in a row it gives up; that of a task which the server
         has withdrawn meanwhile does not count. A client that keeps its task asks for one after its last update too: it
-        is returned, if the answer to that update has brought it."""
+        is returned, if the reply to that update has brought it."""
         done = refused = 0
         while updates is None or done < updates:
             task = self.task()
@@ -255,7 +255,7 @@ class Client:
             return self._wishes() if task is None else self._wishes(task=task.number, heeded=task.heeded)
 
     def _wishes(self, **in_hand: int) -> pb.Hello:
-        """A greeting that says how messages are to be encoded."""
+        """A hello that says how messages are to be encoded."""
         uploads = [self._uploads.wish] if self._uploads.wish else []
         downloads = [self._download] if self._download else []
         return pb.Hello(uploads=uploads, downloads=downloads, **in_hand)

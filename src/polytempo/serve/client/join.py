@@ -176,11 +176,11 @@ class Participant:
         return _upload(shown, order, schema), len(local.train), {"steps": update.steps}
 
     def pushed(self, task: Task) -> None:
-        """The server has the result: the next task brings its answer."""
+        """The server has the result: the next task is the reply."""
         self._exchanging = True
 
     def log_exchange(self, task: Task) -> None:
-        """What the client handed in and, if this task is the answer to it, what came back, on the data that it then
+        """What the client handed in and, if this task is the reply to it, what came back, on the data that it then
         had."""
         if self._exchanging and self._last is not None:
             local, before = self._last

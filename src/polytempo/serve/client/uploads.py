@@ -25,7 +25,7 @@ class Upload(NamedTuple):
     """What is held back of it."""
 
 
-class Uploads:
+class OwnUploads:
     """One client's updates. ``wish`` is the encoding that it would like, empty for none; the server says in its welcome
     whether it may."""
 

@@ -34,7 +34,7 @@ from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES, STATUS
-from polytempo.serve.protocol.messages import check_greetable
+from polytempo.serve.protocol.welcome import check_welcome_fits
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Service
 from polytempo.strategies.base.strategy import strategy_class
@@ -116,7 +116,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     if proxies is None:
         check_needed(settings.strategy, objects)
     schema, initial = settings.first_model()
-    check_greetable(schema)
+    check_welcome_fits(schema)
     if proxies is not None:
         sets = make_proxy_sets(settings, schema, proxies)
         initial = sets.warmed(initial, WARM_UP_EPOCHS if settings.warm_up is None else settings.warm_up)

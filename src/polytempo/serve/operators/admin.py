@@ -81,7 +81,7 @@ class Admin:
     ) -> None:
         self.throttle = LoginThrottle(operator_of)
         self._service_status, self._actions, self._is_healthy = status, actions, is_healthy
-        self._answers: Counter[str] = Counter()
+        self._replies: Counter[str] = Counter()
         self._page = {"/" if path.name == "index.html" else f"/{path.name}": path for path in _page_files()}
         self._public = frozenset(self._page) | {"/healthz"}
         self._runner = web.AppRunner(
@@ -107,7 +107,7 @@ class Admin:
     def _app(self) -> web.Application:
         app = web.Application(
             client_max_size=LARGEST_BODY,
-            middlewares=[self._answer_errors, self._authenticate],
+            middlewares=[self._reply_to_errors, self._authenticate],
         )
         app.on_response_prepare.append(self._finish)
         for path in self._page:
@@ -124,7 +124,7 @@ class Admin:
     # Every request.
 
     @web.middleware
-    async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _reply_to_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
         except web.HTTPException as error:
@@ -150,7 +150,7 @@ class Admin:
         return await handler(request)
 
     async def _finish(self, _: web.Request, response: web.StreamResponse) -> None:
-        self._answers[str(response.status)] += 1
+        self._replies[str(response.status)] += 1
         response.headers.update(HEADERS)
         response.force_close()  # one request per connection, so that a connection's lifetime bounds a request's
 
@@ -164,8 +164,8 @@ class Admin:
         return web.Response(text="ok\n") if self._is_healthy() else web.Response(text="unhealthy\n", status=503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        answers = {**self._answers, "turned away": self._listener.turned_away}
-        body = exposition(self._service_status(), answers)
+        replies = {**self._replies, "turned away": self._listener.turned_away}
+        body = exposition(self._service_status(), replies)
         return _compressed(web.Response(body=body, headers={"Content-Type": METRICS_TYPE}))
 
     async def _status(self, request: web.Request) -> web.Response:

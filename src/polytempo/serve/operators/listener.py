@@ -16,7 +16,7 @@ CONNECTIONS = 128
 CONNECTIONS_OF_PEER = 32
 """... and of one peer: behind one address there may be several operators with a browser each."""
 LIFETIME = 20.0
-"""Seconds for one request and its answer, from the first packet to the last."""
+"""Seconds for one request and its reply, from the first packet to the last."""
 HANDSHAKE = 5.0
 """Seconds."""
 LARGEST_REQUEST = 32 << 10

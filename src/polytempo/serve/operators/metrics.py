@@ -41,16 +41,16 @@ COUNTERS = (
 )
 
 
-def exposition(status: Mapping[str, Any], answers: Mapping[str, int]) -> bytes:
-    """The metrics as text: of a service's status, and of what operators were answered, by HTTP code."""
+def exposition(status: Mapping[str, Any], replies: Mapping[str, int]) -> bytes:
+    """The metrics as text: of a service's status, and of the replies to operators, by HTTP code."""
     registry = CollectorRegistry()
-    registry.register(_StatusCollector(status, answers, time.time()))
+    registry.register(_StatusCollector(status, replies, time.time()))
     return generate_latest(registry)
 
 
 class _StatusCollector(Collector):
-    def __init__(self, status: Mapping[str, Any], answers: Mapping[str, int], now: float) -> None:
-        self._status, self._answers, self._now = status, answers, now
+    def __init__(self, status: Mapping[str, Any], replies: Mapping[str, int], now: float) -> None:
+        self._status, self._replies, self._now = status, replies, now
 
     def collect(self) -> Iterator[Metric]:
         status = self._status
@@ -66,8 +66,8 @@ class _StatusCollector(Collector):
         # What alerts watch is there from the start: Prometheus sees no increase in what was not there before.
         refusals = {"contested": 0, **(status.get("refusals") or {})}
         yield _labelled(CounterMetricFamily, "refusals", "Requests that were refused", "kind", refusals)
-        answers = {"401": 0, **self._answers}
-        yield _labelled(CounterMetricFamily, "admin_answers", "Answers to operators", "code", answers)
+        replies = {"401": 0, **self._replies}
+        yield _labelled(CounterMetricFamily, "admin_answers", "Replies to operators", "code", replies)
         yield from _requests(status.get("requests") or {})
         yield from _branches(status.get("branches") or {})
         yield from _clients([row for row in status.get("clients") or () if isinstance(row, Mapping)], self._now)
@@ -78,7 +78,7 @@ def _requests(timings: Mapping[str, Any]) -> Iterator[Metric]:
     if seconds is not None and len(counts) == len(bounds) + 1:
         ends = [*map(str, bounds), "+Inf"]
         buckets = list(zip(ends, accumulate(counts), strict=True))
-        text = "From a request's last byte to the last of its answer"
+        text = "From a request's last byte to the last of its reply"
         yield HistogramMetricFamily("polytempo_request_seconds", text, buckets=buckets, sum_value=seconds)
 
 

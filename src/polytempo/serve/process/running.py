@@ -20,7 +20,7 @@ from polytempo.serve.addresses import check_free
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
-from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS
+from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS, SERVER_CERTIFICATE
 from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
 from polytempo.serve.process.reloading import direct_logs, reload, watch
 from polytempo.serve.process.supervisor import tell_supervisor
@@ -166,15 +166,16 @@ def _warn_of_readable_secrets(directory: Path) -> None:
 
 
 def _certificate(directory: Path, mutual: bool) -> ServerCertificate:
-    if not (directory / "server.pem").exists() and Journal.exists(directory / JOURNAL):
+    certificate = directory / SERVER_CERTIFICATE
+    if not certificate.exists() and Journal.exists(directory / JOURNAL):
         raise UserError(
-            f"There is no {directory / 'server.pem'}, and a service has been running here. Copy its server.pem and "
+            f"There is no {certificate}, and a service has been running here. Copy its server.pem and "
             f"server.key to {directory}. Only if they are lost, make new ones with `polytempo certs {directory} --host "
             "NAME`: with the ca.key that you have, or every client needs a new ca.pem."
         )
-    if not (directory / "server.pem").exists():
+    if not certificate.exists():
         raise UserError(
-            f"There is no {directory / 'server.pem'}. Make the server's certificate with `polytempo certs {directory} "
+            f"There is no {certificate}. Make the server's certificate with `polytempo certs {directory} "
             "--host NAME`, or serve plaintext on loopback with --insecure."
         )
     return ServerCertificate(directory, mutual)

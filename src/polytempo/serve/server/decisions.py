@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from polytempo.serve.access.roster import LONGEST_REASON
-from polytempo.serve.protocol.messages import Message
+from polytempo.serve.server.messages import Message
 from polytempo.serve.server.requests import Session
 from polytempo.serve.state.events import Event
 
@@ -15,8 +15,8 @@ class Outgoing(NamedTuple):
 
     session: Session
     message: Message
-    answers: int = 0
-    """Number of the request that it answers; 0: of none."""
+    request: int = 0
+    """Number of the request that it replies to. 0: none."""
 
 
 class Reply(tuple[Outgoing, ...]):
@@ -24,9 +24,9 @@ class Reply(tuple[Outgoing, ...]):
 
     __slots__ = ()
 
-    def has_answer(self) -> bool:
-        """Does one of them answer a request?"""
-        return any(one.answers for one in self)
+    def has_direct_reply(self) -> bool:
+        """Does one of them reply to a request?"""
+        return any(one.request for one in self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""What each kind of request comes to. A handler decides and returns its decision; it sends nothing."""
+"""What each kind of request comes to. A handler returns its decision. It sends nothing and leaves the service alone.
+
+Two handlers change who is present. ``_greet`` connects the session and notes how models are encoded for it. ``_lose``
+disconnects it and sets the time until which its client is expected back."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -6,12 +9,18 @@ from typing import TypeAlias
 from polytempo.core.status import Status
 from polytempo.serve.access.roster import in_quarantine
 from polytempo.serve.logs import log
-from polytempo.serve.protocol import messages
-from polytempo.serve.server.answers import accepted, current_answer, membership, order_messages, welcome
+from polytempo.serve.server import messages
 from polytempo.serve.server.checks import Refused, check_push
 from polytempo.serve.server.decisions import Decision, Refusal, Reply
 from polytempo.serve.server.presence import Presence
 from polytempo.serve.server.refusals import RefusalTracker
+from polytempo.serve.server.replies import (
+    accepted_reply,
+    current_reply,
+    membership_reply,
+    order_messages,
+    welcome_reply,
+)
 from polytempo.serve.server.requests import AnyKind, Request
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.state.events import Event
@@ -36,7 +45,7 @@ class Handlers:
             "hello": self._greet,
             "ready": self._order_work,
             "push": self._receive,
-            "branch": lambda request, service, now: membership(service, request),
+            "branch": lambda request, service, now: membership_reply(service, request),
             "pull": lambda request, service, now: Event("pulled", now, request.session.client),
             "leave": lambda request, service, now: Event("left", now, request.session.client),
         }
@@ -64,14 +73,14 @@ class Handlers:
         self._presence.connect(request.session)
         if not service.is_member(client):
             return Event("joined", now, client)
-        return welcome(service, self._presence.sessions, request, encodings)
+        return welcome_reply(service, self._presence.sessions, request, encodings)
 
     def _order_work(self, request: Request, service: Service, now: float) -> Decision:
         client = request.session.client
         if client in service.flights:
             return order_messages(service, self._presence.sessions, service.task_again(client), request)
         if service.members[client].status == Status.READY:
-            return accepted(request)
+            return accepted_reply(request)
         return Event("ready", now, client)
 
     def _receive(self, request: Request, service: Service, now: float) -> Decision:
@@ -85,6 +94,6 @@ class Handlers:
             return Event("updated", now, client, checked)
         if push.task and push.task == service.members[client].answered:
             log("repeated", client=client, task=push.task)
-            return current_answer(service, self._presence.sessions, request)
+            return current_reply(service, self._presence.sessions, request)
         void = self._tracker.has_expired_with(client, push.task)
         return Refusal(f"task {push.task} is not yours, or it was withdrawn when you left", void)

@@ -1,4 +1,4 @@
-"""The one thread on which things happen: journal first, then the strategy, then the answer. What arrives while it
+"""The one thread on which things happen: journal first, then the strategy, then the reply. What arrives while it
 writes forms the next group, which is written with one sync."""
 
 import logging
@@ -16,17 +16,17 @@ from polytempo.serve.journal.opening import Opened
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshots import Snapshots
 from polytempo.serve.logs import log
-from polytempo.serve.protocol import messages
-from polytempo.serve.server.answers import event_replies, order_messages
+from polytempo.serve.server import messages
 from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.decisions import Decision, Refusal, Reply
 from polytempo.serve.server.handlers import Handlers
 from polytempo.serve.server.narration import apply_and_log, details
 from polytempo.serve.server.presence import Presence
 from polytempo.serve.server.refusals import RefusalTracker
+from polytempo.serve.server.replies import event_replies, order_messages
 from polytempo.serve.server.requests import RESTARTS, Request, next_group
 from polytempo.serve.server.shared import Shared
-from polytempo.serve.server.status import WRITTEN_EVERY, Observed, StatusFile
+from polytempo.serve.server.status import WRITTEN_EVERY, StatusFile, StatusSources
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Dispatched
 
@@ -109,10 +109,10 @@ class Host:
 
     def write_status(self, stopping: bool = False) -> None:
         """At most once a second, unless the server stops."""
-        observed = Observed(
+        sources = StatusSources(
             self.service, self.clock(), self.presence.sessions, self.journal, self.shared, self.refusals.refusals
         )
-        self._status.write(observed, stopping)
+        self._status.write(sources, stopping)
 
     def _try_journal(self) -> None:
         """Find out whether it can be written again: if nobody comes, nothing else would tell."""
@@ -141,7 +141,7 @@ class Host:
         self.snapshots.keep_up(self.service)
 
     def _handle_group(self, requests: list[Request]) -> list[Request]:
-        """Decide, journal, apply, answer. What a client asks for twice in one group is left for the next."""
+        """Decide, journal, apply, reply. What a client asks for twice in one group is left for the next."""
         events: list[tuple[Request, Event]] = []
         later: list[Request] = []
         clients: set[int] = set()
@@ -166,7 +166,7 @@ class Host:
         try:
             return self.handlers.decide(request, self.service, self.clock())
         except Exception as error:  # in what it would be served now
-            return self._no_answer(request, error)
+            return self._no_reply(request, error)
 
     # Events.
 
@@ -197,7 +197,7 @@ class Host:
             self._tell(request, event, orders)
 
     def _tell(self, request: Request, event: Event, orders: list[Dispatched]) -> None:
-        """Send the event's orders, and the answer to whoever asked."""
+        """Send the event's orders, and the reply to whoever asked."""
         client = event.client
         try:
             log(event.kind, client=client, at=event.at, **details(self.service, event))
@@ -210,7 +210,7 @@ class Host:
             for reply in event_replies(self.service, sessions, request, event, orders, encodings):
                 self._send(reply)
         except Exception as error:  # the event is safe, but the strategy has no model to give
-            self._refuse(request, self._no_answer(request, error))
+            self._refuse(request, self._no_reply(request, error))
 
     def _roll_back(self, number: int, error: Exception) -> None:
         """The strategy failed half-way through an event: leave the event out, and go back to the journal's state."""
@@ -227,15 +227,15 @@ class Host:
         members = [client for client in self.service.members if self.service.is_member(client)]
         self.presence.expect(members, self.clock() + self.shared.operations.patience)
 
-    # Answers.
+    # Replies.
 
     def _send(self, reply: Reply) -> None:
-        for session, message, answers in reply:
-            session.send(message, answers)
+        for session, message, request in reply:
+            session.send(message, request)
 
-    def _no_answer(self, request: Request, error: Exception) -> Refusal:
+    def _no_reply(self, request: Request, error: Exception) -> Refusal:
         log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
-        return Refusal(f"the strategy has no answer: {error!r}", blames=False)
+        return Refusal(f"the strategy has no reply: {error!r}", blames=False)
 
     def _end_displaced(self) -> None:
         """A client has begun another session: tell the program that has the one before."""

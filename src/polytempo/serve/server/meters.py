@@ -29,11 +29,11 @@ class Meters:
         self.mutual = False
         """Do clients have to show certificates of their own?"""
         self.seconds = 0.0
-        """That all requests took together, from the last frame in to the last frame of the answer out."""
+        """Sum over all requests, from the last frame in to the last frame of the reply out."""
         self._classes = [0] * (len(BOUNDS) + 1)
         self._recent: deque[float] = deque(maxlen=RECENT)
 
-    def count_answer(self, seconds: float) -> None:
+    def count_reply(self, seconds: float) -> None:
         """Count a request that took so long."""
         self.seconds += seconds
         self._classes[bisect_left(BOUNDS, seconds)] += 1

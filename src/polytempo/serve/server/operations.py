@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from polytempo.world.tables import Table, checked, read_toml
+from polytempo.world.tables import FileTable, checked, read_toml
 
 
-class Limits(Table):
+class Limits(FileTable):
     """How much one may ask of the server. What is beyond waits, or is refused."""
 
     clients: int = Field(default=1_000, ge=1, description="that may be connected at a time")
@@ -31,7 +31,7 @@ class Limits(Table):
     unread_seconds: float = Field(default=60.0, gt=0, description="that a client may leave what it is sent unread")
 
 
-class QuarantineRule(Table):
+class QuarantineRule(FileTable):
     """A client is ignored after so many refusals within so many seconds, or in a row without an update that was
     applied."""
 
@@ -39,7 +39,7 @@ class QuarantineRule(Table):
     seconds: float = Field(default=600.0, gt=0)
 
 
-class LogFile(Table):
+class LogFile(FileTable):
     """Logs as a file instead of stderr; full ones are moved to FILE.1, FILE.2, ..."""
 
     file: Path | None = None
@@ -47,7 +47,7 @@ class LogFile(Table):
     kept: int = Field(default=5, ge=1, description="files beside the one that is written to")
 
 
-class Operations(Table):
+class Operations(FileTable):
     """How a service is run, apart from the method that it serves."""
 
     norm_bound: float = Field(

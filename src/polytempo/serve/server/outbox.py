@@ -4,12 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from polytempo.serve.protocol.messages import Message
+from polytempo.serve.server.messages import Message
 
 WAITING_MESSAGES = 256
 """That a client may leave unread; one that reads no more is disconnected, and sent what it missed when it returns."""
 WAITING_REQUESTS = 2
-"""Requests of one session that may wait for their answer; the next is read when one of them has it."""
+"""Requests of one session that may wait for their reply. The next is read when one of them has it."""
 
 
 class Outbox:
@@ -43,24 +43,24 @@ class GrpcSession:
         self.token_hash = token_hash
         self.download = ""
         self.messages: deque[tuple[Message, int] | None] = deque()
-        """To be sent, each with the request that it answers. None: the session ends here."""
+        """To be sent, each with the request that it replies to. None: the session ends here."""
         self.news = asyncio.Event()
         self.ended = asyncio.Event()
         self.expelled: str | None = None
         """Why it may not go on."""
         self.room = asyncio.Semaphore(WAITING_REQUESTS)
         self.waiting: dict[int, float] = {}
-        """Requests without an answer, and when they came."""
+        """Requests without a reply, and when they came."""
         self.greeted = False
         self._ending = False
         self._outbox = outbox
 
-    def send(self, message: Message, answers: int = 0) -> None:
+    def send(self, message: Message, request: int = 0) -> None:
         if len(self.messages) >= WAITING_MESSAGES:
             self.messages.clear()
             self.end()
             return
-        self.messages.append((message, answers))
+        self.messages.append((message, request))
         self._outbox.add(self)
 
     def end(self) -> None:

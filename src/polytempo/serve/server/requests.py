@@ -1,12 +1,12 @@
-"""What a client wants of the host, and the connection over which it is answered."""
+"""What a client wants of the host, and the connection over which it gets its reply."""
 
 import queue
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from polytempo.serve.protocol.messages import Message
 from polytempo.serve.protocol.wire_pb2 import Head
+from polytempo.serve.server.messages import Message
 
 GROUP = 256
 """Requests that are journalled with one sync, at most, ..."""
@@ -30,7 +30,7 @@ class Session(Protocol):
     certificate_expires: float | None
     """When the certificate that it has shown ends, in seconds since 1970."""
 
-    def send(self, message: Message, answers: int = 0) -> None: ...
+    def send(self, message: Message, request: int = 0) -> None: ...
 
     def end(self) -> None:
         """Close the connection after what was sent."""

@@ -18,9 +18,9 @@ from polytempo.serve.access.roster import Roster, client_name, in_quarantine
 from polytempo.serve.access.tls import Context, certificate_end, common_names
 from polytempo.serve.addresses import cannot_listen, check_loopback
 from polytempo.serve.logs import log
-from polytempo.serve.protocol import messages
 from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SERVICE, WireError, frames
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
+from polytempo.serve.server import messages
 from polytempo.serve.server.checks import largest_message
 from polytempo.serve.server.enrolment import Enrolments
 from polytempo.serve.server.incoming import BusyError, Incoming, Memory, RateLimit
@@ -268,14 +268,14 @@ class Server:
                 item = session.messages.popleft()
                 if item is None:
                     return
-                (head, body), answers = item
-                head.answers = answers
+                (head, body), request = item
+                head.answers = request
                 for frame in frames(head, body):
                     async with asyncio.timeout(self._limits.unread_seconds):
                         await context.write(frame)
                 self._meters.bytes_out += head.size
-                if answers:
-                    self._meters.count_answer(self._loop.time() - session.waiting.pop(answers))
+                if request:
+                    self._meters.count_reply(self._loop.time() - session.waiting.pop(request))
                     session.room.release()
 
 

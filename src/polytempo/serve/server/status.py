@@ -33,7 +33,7 @@ NOBODY = Member()
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class StatusSources:
     """What a status is made of."""
 
     service: Service
@@ -55,14 +55,14 @@ class StatusFile:
         self.last: dict[str, Any] = {}
         """What was written last."""
 
-    def write(self, observed: Observed, stopping: bool = False) -> None:
+    def write(self, sources: StatusSources, stopping: bool = False) -> None:
         seconds = time.monotonic()
         if seconds < self._next and not stopping:
             return
         self._next = seconds + WRITTEN_EVERY
         try:
-            rate = self._count_rate(seconds, observed.service.updates)
-            self.last = {"stopped": stopping, "updates_per_second": rate, **_status(observed)}
+            rate = self._count_rate(seconds, sources.service.updates)
+            self.last = {"stopped": stopping, "updates_per_second": rate, **_status(sources)}
             # Not durable: the next one comes in a second, and a sync may take as long.
             write_bytes(self._path, json.dumps(self.last).encode(), 0o600, durable=False)
         except Exception as error:  # a full disk stops the journal, with an error; the status alone stops nothing
@@ -86,21 +86,21 @@ def read_status(directory: Path) -> dict[str, Any]:
     return status | {"running": fresh and not status["stopped"] and _is_alive(status["process"])}
 
 
-def _status(observed: Observed) -> dict[str, Any]:
-    service, journal, access = observed.service, observed.journal, observed.shared.access
+def _status(sources: StatusSources) -> dict[str, Any]:
+    service, journal, access = sources.service, sources.journal, sources.shared.access
     return {
         "written": time.time(),
         "process": os.getpid(),
         "strategy": journal.about["settings"]["strategy"],
-        "uptime": observed.now,
+        "uptime": sources.now,
         "updates": service.updates,
         "held_back": service.strategy.held_back,
         "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
-        "clients": _clients(service, observed.now, observed.sessions, access.roster, observed.refusals),
+        "clients": _clients(service, sources.now, sources.sessions, access.roster, sources.refusals),
         "access_problem": access.problem,
         **_clusters(service.strategy),
         "timers": len(service.timers),
-        **observed.shared.meters.figures(),
+        **sources.shared.meters.figures(),
         "journal": {
             "events": journal.last,
             "bytes": journal.unsaved_bytes,

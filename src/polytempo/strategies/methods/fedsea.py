@@ -32,7 +32,7 @@ from polytempo.strategies.parts.staleness import Polynomial, Staleness
 
 @stateful
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Speed:
     """How a client did in its last round, and what its full work is."""
 
     seconds_per_step: float
@@ -41,7 +41,7 @@ class Pace:
 
 @stateful
 @dataclass(frozen=True, slots=True)
-class Training:
+class Awaited:
     """What a client in training began when, and when it is expected to arrive: inf if nothing is known of it."""
 
     began: float
@@ -64,8 +64,8 @@ class FedSEA(Strategy):
     staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")
 
     def setup(self) -> None:
-        self.pace: dict[int, Pace] = {}
-        self.training: dict[int, Training] = {}
+        self.speeds: dict[int, Speed] = {}
+        self.training: dict[int, Awaited] = {}
         self.gathered: list[Update] = []
         """What came since the last point."""
         self.held: dict[int, bool] = {}
@@ -84,7 +84,7 @@ class FedSEA(Strategy):
     def updated(self, update: Update, now: float) -> Orders:
         client = update.client
         seconds = (now - self.training[client].began) / max(update.steps, 1)
-        self.pace[client] = Pace(max(seconds, FASTEST), self.setting.work.steps_for(update.samples))
+        self.speeds[client] = Speed(max(seconds, FASTEST), self.setting.work.steps_for(update.samples))
         self.gathered.append(update)
         self.held[client] = False
         return self._stop_awaiting(client, now)
@@ -145,8 +145,8 @@ class FedSEA(Strategy):
         return arrivals[math.ceil(self.share * len(arrivals) - ROUNDING) - 1] if arrivals else math.inf
 
     def _arrival(self, client: int, steps: int | None, now: float) -> float:
-        pace = self.pace.get(client)
-        return math.inf if pace is None else now + pace.seconds_per_step * (steps or pace.full)
+        speed = self.speeds.get(client)
+        return math.inf if speed is None else now + speed.seconds_per_step * (steps or speed.full)
 
     def _set_point(self, expected: float, now: float) -> SetTimer:
         self.points += 1
@@ -158,7 +158,7 @@ class FedSEA(Strategy):
     def order_for(self, client: int, now: float) -> Train:
         """As much work as fits until the point, or the full work if too little does."""
         steps = self._fitting(client, now)
-        self.training[client] = Training(now, self._arrival(client, steps, now))
+        self.training[client] = Awaited(now, self._arrival(client, steps, now))
         order = self.train(client, self.model, steps=steps)
         if self.point is None or steps is None:
             return order
@@ -167,8 +167,8 @@ class FedSEA(Strategy):
 
     def _fitting(self, client: int, now: float) -> int | None:
         """How many steps a client can do until the next point; None if they are too few or unknown."""
-        pace = self.pace.get(client)
-        if self.point is None or pace is None:
+        speed = self.speeds.get(client)
+        if self.point is None or speed is None:
             return None
-        steps = math.floor((self.point.expected - now) / pace.seconds_per_step + ROUNDING)
-        return min(steps, pace.full) if steps >= max(self.least_work * pace.full, 1) else None
+        steps = math.floor((self.point.expected - now) / speed.seconds_per_step + ROUNDING)
+        return min(steps, speed.full) if steps >= max(self.least_work * speed.full, 1) else None

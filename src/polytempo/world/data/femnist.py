@@ -12,7 +12,7 @@ from polytempo.world.dataset import Dataset
 CLASSES = 62
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """The users of train/ or of test/, one entry each."""
 
     names: list[str]
@@ -36,17 +36,17 @@ def load(data_dir: Path) -> Dataset:
     return Dataset("femnist", x, np.concatenate(labels), CLASSES, train_size, users=users.astype(np.int64))
 
 
-def _read_part(folder: Path) -> Part:
+def _read_part(folder: Path) -> _Part:
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise FileNotFoundError(2, "no json files", str(folder / "*.json"))
-    part = Part([], [], [])
+    part = _Part([], [], [])
     for path in paths:
         _read_users(path, part)
     return part
 
 
-def _read_users(path: Path, part: Part) -> None:
+def _read_users(path: Path, part: _Part) -> None:
     """Add the users of one file to the part."""
     with reading(path, "LEAF json: users, and user_data with x (784 numbers each) and y (0 .. 61) of every user"):
         with path.open(encoding="utf-8") as file:

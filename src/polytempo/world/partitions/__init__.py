@@ -15,7 +15,7 @@ from polytempo.world.drift import Drift, plan_drifts
 from polytempo.world.federation import Federation
 from polytempo.world.partitions import composition, deals, fedcompass, given, rotations
 from polytempo.world.partitions.aside import set_aside
-from polytempo.world.partitions.deals import Deal, Proxies, Request, split_locally
+from polytempo.world.partitions.deals import Deal, PartitionRequest, Proxies, split_locally
 from polytempo.world.partitions.given import natural_clients
 
 
@@ -27,7 +27,7 @@ class Partition(NamedTuple):
     summary: str
     parse: Callable[[str], Any]
     """The parameter from what follows the colon; ValueError if it is malformed."""
-    make: Callable[[Request, Any], Federation]
+    make: Callable[[PartitionRequest, Any], Federation]
     own_clients: Callable[[Dataset, Any, int], int] | None = None
     """(data set, parameter, min_samples) -> number of clients, where the partition and not the user says it."""
 
@@ -53,7 +53,7 @@ def make_federation(
     if proxies != "default" and proxies < 0:
         raise UserError(f"There cannot be {proxies} proxy samples per cluster. Expected at least 1, or 0 for none.")
     kind, parameter = _parsed(partition)
-    federation = kind.make(Request(dataset, clients, seed, test_share, min_samples, proxies), parameter)
+    federation = kind.make(PartitionRequest(dataset, clients, seed, test_share, min_samples, proxies), parameter)
     if proxies and not federation.clusters:  # a partition with pools has set its own aside
         federation = set_aside(federation, proxies, min_samples, seed)
     if not drifts:
@@ -85,10 +85,10 @@ def _parsed(partition: str) -> tuple[Partition, Any]:
         raise UserError(f"Partition {partition!r} is not understood. Expected {kind.form}: {kind.summary}") from None
 
 
-def _dealt(deal: Callable[[Request, Any], Deal]) -> Callable[[Request, Any], Federation]:
+def _dealt(deal: Callable[[PartitionRequest, Any], Deal]) -> Callable[[PartitionRequest, Any], Federation]:
     """A federation from a function that says who owns each row."""
 
-    def make(request: Request, parameter: Any) -> Federation:
+    def make(request: PartitionRequest, parameter: Any) -> Federation:
         needed = request.clients * request.min_samples
         if len(request.dataset) < needed:
             raise UserError(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polytempo.core.errors import UserError
-from polytempo.world.partitions.deals import Deal, Request, deal
+from polytempo.world.partitions.deals import Deal, PartitionRequest, deal
 from polytempo.world.tables import apportioned
 
 
@@ -27,7 +27,7 @@ def parse(text: str) -> tuple[Composition, ...]:
     return tuple(tuple(_labels(word) for word in client.split(",")) for client in text.split("/"))
 
 
-def composition(request: Request, compositions: Sequence[Composition]) -> Deal:
+def composition(request: PartitionRequest, compositions: Sequence[Composition]) -> Deal:
     """Client i gets the labels in the shares of the i-th composition. All clients get equally many samples, as many as
     the scarcest label allows. Clients of the same composition are a true group, if there are others."""
     if request.clients != len(compositions):
@@ -49,7 +49,7 @@ def _labels(word: str) -> Labels:
     return found
 
 
-def _shares(labels: Composition, client: int, request: Request) -> np.ndarray:
+def _shares(labels: Composition, client: int, request: PartitionRequest) -> np.ndarray:
     """The share of each label of the data set; they sum to 1."""
     weights = np.zeros(request.dataset.classes)
     for first, last, weight in labels:

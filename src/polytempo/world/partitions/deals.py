@@ -18,7 +18,7 @@ Proxies = int | Literal["default"]
 """Rows that each cluster sets aside for the server; 0: none."""
 
 
-class Request(NamedTuple):
+class PartitionRequest(NamedTuple):
     """What every partition is asked for."""
 
     dataset: Dataset
@@ -41,7 +41,7 @@ class Deal(NamedTuple):
     groups: np.ndarray | None = None
 
 
-def iid(request: Request, _: None) -> Deal:
+def iid(request: PartitionRequest, _: None) -> Deal:
     """Sizes differ by at most one."""
     return Deal(request.rng.permutation(np.arange(len(request.dataset)) % request.clients))
 
@@ -53,7 +53,7 @@ def parse_dirichlet(text: str) -> float:
     return alpha
 
 
-def dirichlet(request: Request, alpha: float) -> Deal:
+def dirichlet(request: PartitionRequest, alpha: float) -> Deal:
     """The rows of each label are cut by shares ~ Dirichlet(alpha, ..., alpha); all rows are given out. Clients left
     with too few get random rows of clients that have more than the minimum."""
     rng = request.rng
@@ -72,7 +72,7 @@ def parse_labels(text: str) -> int:
     return count
 
 
-def labels(request: Request, per_client: int) -> Deal:
+def labels(request: PartitionRequest, per_client: int) -> Deal:
     """Every client holds exactly ``per_client`` labels. Each label goes to equally many clients (within one), who share
     its rows evenly."""
     rng, classes = request.rng, request.dataset.classes
@@ -107,7 +107,7 @@ def parse_groups(text: str) -> tuple[float, ...]:
     return shares
 
 
-def groups(request: Request, shares: Sequence[float]) -> Deal:
+def groups(request: PartitionRequest, shares: Sequence[float]) -> Deal:
     """CASA, App. A.2.4: clients and labels are divided in the same shares, labels in their order, so that no two groups
     have a label in common; inside a group each label is cut by Dirichlet(1). Who is in which group is drawn."""
     rng, classes = request.rng, request.dataset.classes
@@ -163,7 +163,7 @@ def feed_the_starving(owner: np.ndarray, members: np.ndarray, minimum: int, rng:
     owner[rng.choice(spare, missing.sum(), replace=False)] = np.repeat(members, missing)
 
 
-def split_locally(request: Request, deal: Deal) -> Federation:
+def split_locally(request: PartitionRequest, deal: Deal) -> Federation:
     """Each client keeps a random share of its rows for testing: at least one, and at least one remains to train."""
     rows, sizes, rank = _by_owner(deal.owner, request.clients, stream(request.seed, "local split"))
     poorest = int(sizes.argmin())

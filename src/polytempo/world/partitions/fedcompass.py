@@ -3,7 +3,7 @@
 import numpy as np
 
 from polytempo.core.errors import UserError
-from polytempo.world.partitions.deals import Deal, Request, cut, deal, feed_the_starving
+from polytempo.world.partitions.deals import Deal, PartitionRequest, cut, deal, feed_the_starving
 
 MEAN, DEVIATION = 10.0, 3.0
 ATTEMPTS = 1000
@@ -18,7 +18,7 @@ def parse_class(text: str) -> tuple[int, int] | None:
     return fewest, most
 
 
-def class_partition(request: Request, bounds: tuple[int, int] | None) -> Deal:
+def class_partition(request: PartitionRequest, bounds: tuple[int, int] | None) -> Deal:
     """Algorithm 4. Client i draws ``n_i ~ U{n_min, n_max}`` classes, again until every class has a client; the rows of
     a class go to its clients in shares ~ N(10, 3^2). The paper takes 5-6 classes for 5 clients, 3-5 for 10 and 20."""
     rng, classes = request.rng, request.dataset.classes
@@ -53,7 +53,7 @@ def parse_dual(text: str) -> tuple[float, float | None]:
     return parts[0], parts[1] if len(parts) == 2 else None
 
 
-def dual_dirichlet(request: Request, alphas: tuple[float, float | None]) -> Deal:
+def dual_dirichlet(request: PartitionRequest, alphas: tuple[float, float | None]) -> Deal:
     """Algorithm 5. Client weights ``u ~ Dir(a1 / m)`` and per client class weights ``v_i ~ Dir(a2 p)``, p the classes'
     shares of the data; client i gets ``u_i v_ic / <u, v_c>`` of class c. a1 defaults to m, a2 to 0.5. Clients left with
     too few get random rows of clients that have more than the minimum."""

@@ -8,7 +8,7 @@ import numpy as np
 from polytempo.core.errors import UserError
 from polytempo.world.dataset import Dataset
 from polytempo.world.federation import Federation
-from polytempo.world.partitions.deals import Deal, Request
+from polytempo.world.partitions.deals import Deal, PartitionRequest
 
 KEYS = ("train_idx", "train_off", "test_idx", "test_off")
 
@@ -18,7 +18,7 @@ def natural_clients(dataset: Dataset, min_samples: int = 2) -> int:
     return len(_users(dataset, min_samples))
 
 
-def natural(request: Request, _: None) -> Deal:
+def natural(request: PartitionRequest, _: None) -> Deal:
     """Client i is the i-th user, by number, among those with enough samples; all its rows are its own."""
     users = _users(request.dataset, request.min_samples)
     _check_count(request.clients, len(users), f"{request.dataset.name} has {len(users)} users with enough samples")
@@ -38,7 +38,7 @@ def file_clients(path: Path) -> int:
     return len(_arrays(path)["train_off"]) - 1
 
 
-def from_file(request: Request, path: Path) -> Federation:
+def from_file(request: PartitionRequest, path: Path) -> Federation:
     """Client i trains on ``train_idx[train_off[i]:train_off[i+1]]`` and is tested on the like of test; numbers count
     through the data set's train part and then its test part. The first ``clients`` clients of the file are taken."""
     arrays = _arrays(path)

@@ -16,7 +16,7 @@ from polytempo.core.streams import stream
 from polytempo.world.dataset import Dataset
 from polytempo.world.federation import Cluster, Draw, Federation
 from polytempo.world.partitions.aside import TEST_ROWS, aside_stream, proxy_rows, stratified
-from polytempo.world.partitions.deals import Request, offsets
+from polytempo.world.partitions.deals import PartitionRequest, offsets
 from polytempo.world.tables import apportioned
 
 MOST_SAMPLES = 2000
@@ -51,7 +51,7 @@ def parse(text: str) -> int:
     return clusters
 
 
-def make(request: Request, clusters: int) -> Federation:
+def make(request: PartitionRequest, clusters: int) -> Federation:
     """Clients are spread evenly over the clusters as their dominant one (``groups``)."""
     images = len(request.dataset)
     most = min(MOST_SAMPLES, images // 4)  # a small data set: no client holds more than a quarter of a cluster
@@ -82,7 +82,7 @@ def make(request: Request, clusters: int) -> Federation:
     )
 
 
-def _proxy_rows(request: Request, clusters: int, train_images: int, most: int) -> int:
+def _proxy_rows(request: PartitionRequest, clusters: int, train_images: int, most: int) -> int:
     """Rows of each proxy set: as many images as the largest client trains on must remain."""
     largest = most - _test_size(most, request.test_share)
     return proxy_rows(request.proxies, train_images // clusters, (train_images - largest) // clusters)
@@ -95,7 +95,7 @@ def _cluster(pools: RotationPools, cluster: int, rows: int) -> Cluster:
     return Cluster(proxy, first_test + np.arange(min(TEST_ROWS, pools.test_images)))
 
 
-def _rotated(request: Request, clusters: int, test_images: int, rows: int) -> Dataset:
+def _rotated(request: PartitionRequest, clusters: int, test_images: int, rows: int) -> Dataset:
     """Every image under every rotation: the train pools of all clusters, then the test pools."""
     source = request.dataset
     if source.x.ndim != 4 or source.x.shape[2] != source.x.shape[3]:

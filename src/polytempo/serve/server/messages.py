@@ -16,7 +16,8 @@ from polytempo.core.schema import Schema
 from polytempo.core.vectors import half
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.bodies import Entry, entries_of, make_body
-from polytempo.serve.protocol.framing import LARGEST_HEAD, Buffer
+from polytempo.serve.protocol.framing import Buffer
+from polytempo.serve.protocol.welcome import make_welcome
 from polytempo.serve.state.service import Dispatched
 
 Message = tuple[pb.Head, Sequence[Buffer]]
@@ -43,27 +44,7 @@ def _kind(wish: str) -> str:
 
 
 def welcome(client: int, schema: Schema, seed: int, task: int, upload: str = "", download: str = "") -> Message:
-    greeting = pb.Welcome(
-        client=client,
-        names=schema.names,
-        shapes=[pb.Shape(sizes=shape) for shape in schema.shapes],
-        parameters=schema.parameter_count,
-        seed=seed,
-        task=task,
-        upload=upload,
-        download=download,
-    )
-    return pb.Head(welcome=greeting), ()
-
-
-def check_greetable(schema: Schema) -> None:
-    """A client is told the names and shapes of all tensors in one message."""
-    head, _ = welcome(0, schema, 0, 0)
-    if head.ByteSize() > LARGEST_HEAD // 2:
-        raise UserError(
-            f"The model has {len(schema.names)} tensors, whose names and shapes take {head.ByteSize()} bytes; expected "
-            f"at most {LARGEST_HEAD // 2}. Give the tensors shorter names, or the model fewer."
-        )
+    return pb.Head(welcome=make_welcome(client, schema, seed, task, upload, download)), ()
 
 
 def accepted() -> Message:

@@ -1,10 +1,10 @@
-"""What the host sends to clients: orders to those whom they are for, and the answer to whoever asked."""
+"""What the host sends to clients: orders to those whom they are for, and the reply to whoever asked."""
 
 from collections.abc import Collection, Iterator, Mapping
 
 from polytempo.core.orders import Send, Train
 from polytempo.serve.logs import log
-from polytempo.serve.protocol import messages
+from polytempo.serve.server import messages
 from polytempo.serve.server.decisions import Outgoing, Reply
 from polytempo.serve.server.requests import Request, Session
 from polytempo.serve.state.events import Event
@@ -22,21 +22,21 @@ def event_replies(
     orders: list[Dispatched],
     encodings: Collection[str],
 ) -> Iterator[Reply]:
-    """What goes out after an event: its orders, one of which may be the answer to whoever asked. Each reply is made
-    when the one before it is sent: if the strategy has no answer, its orders are on their way."""
+    """What goes out after an event: its orders, one of which may be the reply to whoever asked. Each is made
+    when the one before it is sent: if the strategy has no reply, its orders are on their way."""
     if event.kind == "joined":
-        yield welcome(service, sessions, request, encodings)
+        yield welcome_reply(service, sessions, request, encodings)
         yield order_messages(service, sessions, orders)
         return
     wanted = Send if event.kind == "pulled" else Train
     reply = order_messages(service, sessions, orders, request, wanted)
     yield reply
-    if not reply.has_answer():
-        yield current_answer(service, sessions, request) if event.kind == "pulled" else accepted(request)
+    if not reply.has_direct_reply():
+        yield current_reply(service, sessions, request) if event.kind == "pulled" else accepted_reply(request)
 
 
-def welcome(service: Service, sessions: Sessions, request: Request, encodings: Collection[str]) -> Reply:
-    """The answer to hello, and what the client has missed of its task."""
+def welcome_reply(service: Service, sessions: Sessions, request: Request, encodings: Collection[str]) -> Reply:
+    """The reply to hello, and what the client has missed of its task."""
     client, hello = request.session.client, request.head.hello
     task = service.open_task(client)
     upload, download = messages.agreed(hello, encodings)
@@ -54,7 +54,7 @@ def order_messages(
     request: Request | None = None,
     wanted: type[Train] | type[Send] = Train,
 ) -> Reply:
-    """Orders as messages to those whom they are for. The first of the wanted kind for whoever asked is the answer."""
+    """Orders as messages to those whom they are for. The first of the wanted kind for whoever asked is the reply."""
     refreshed = [sent.order.client for sent in orders if isinstance(sent.order, Send) and sent.task]
     if refreshed:
         log("refresh", clients=refreshed)
@@ -72,7 +72,7 @@ def order_messages(
     return Reply(found)
 
 
-def current_answer(service: Service, sessions: Sessions, request: Request) -> Reply:
+def current_reply(service: Service, sessions: Sessions, request: Request) -> Reply:
     """What the client would be served now: its open task, or its model."""
     client = request.session.client
     if client in service.flights and request.kind == "push":
@@ -80,19 +80,19 @@ def current_answer(service: Service, sessions: Sessions, request: Request) -> Re
     weights = service.strategy.model_for(client)
     version = service.version_of(weights)
     # a copy: it is sent later, and some strategies change their models in place
-    return answer(request, messages.model(weights.clone(), version, service.schema, request.session.download))
+    return reply_to(request, messages.model(weights.clone(), version, service.schema, request.session.download))
 
 
-def membership(service: Service, request: Request) -> Reply:
-    """The answer to branch: which branch the client belongs to."""
+def membership_reply(service: Service, request: Request) -> Reply:
+    """The reply to branch: which branch the client belongs to."""
     client = request.session.client
     branch, version = service.strategy.cluster_of(client), service.version_of(service.strategy.model_for(client))
-    return answer(request, messages.membership(branch, version, service.sharing(client)))
+    return reply_to(request, messages.membership(branch, version, service.sharing(client)))
 
 
-def accepted(request: Request) -> Reply:
-    return answer(request, messages.accepted())
+def accepted_reply(request: Request) -> Reply:
+    return reply_to(request, messages.accepted())
 
 
-def answer(request: Request, message: messages.Message) -> Reply:
+def reply_to(request: Request, message: messages.Message) -> Reply:
     return Reply((Outgoing(request.session, message, request.head.request),))
