@@ -55,7 +55,7 @@ RETIRED = [
     Retired("gate"),
     Retired("conduct"),
     Retired("echo", but_in=r"echo|^strategies/parts/(refinement|assignment)"),
-    Retired("multicast", but_in=r"pace", but_for=("multicasts",)),
+    Retired("multicast", but_in=r"pace|buffered_collaboration", but_for=("multicasts",)),
     Retired("branch_of(client)", ("signature",)),
 ]
 
