@@ -1,5 +1,5 @@
-"""Connections for a protocol of asyncio, within bounds: so many at a time, so many of one peer, and none for
-longer than a request needs. A handshake counts as a connection."""
+"""A listener for an asyncio protocol. It limits the connections, those of one peer, and how long each may last. A
+handshake counts as a connection."""
 
 import asyncio
 import logging

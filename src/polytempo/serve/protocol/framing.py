@@ -8,7 +8,7 @@ SERVICE = "polytempo.Federation"
 SESSION = f"/{SERVICE}/Session"
 ENROL = f"/{SERVICE}/Enrol"
 FRAME_BYTES = 1 << 18
-"""Of data. gRPC holds so much of a message that has not come whole, and nobody counts it: it has to be little."""
+"""Of data. gRPC holds up to one frame that has not arrived whole, and no limit counts it, so a frame is small."""
 LARGEST_HEAD = 1 << 18
 NO_LIMIT = 1 << 62
 CHANNEL_OPTIONS = (
