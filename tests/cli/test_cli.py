@@ -191,7 +191,7 @@ def write_bad_files(folder):
         (["run", "fedasync", "--init", "no.npy"], "no.npy"),
         (["run", "fedasync", "--updats", "5"], "--updates"),
         (["run", "none.toml"], "none.toml"),
-        (["run", "dir.toml"], "Is a directory"),
+        (["run", "dir.toml"], "not a plain file"),
         (["run", "latin.toml"], "latin.toml is no valid TOML"),
         (["run", "number.toml"], "Expected a table: [parameters]"),
         (["run", "..:x"], "'..:x' cannot be imported"),

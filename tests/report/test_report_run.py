@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from polytempo.core.errors import UserError
+from polytempo.report import run as run_module
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from support.runs import made_run
@@ -76,6 +77,23 @@ def test_a_missing_directory_and_a_cut_line_are_errors(tmp_path: Path) -> None:
     whole = (directory / "updates.jsonl").read_text()
     (directory / "updates.jsonl").write_text(whole[:-10])
     with pytest.raises(UserError, match=r"updates\.jsonl, line 5"):
+        Run.load(directory)
+
+
+@pytest.mark.parametrize("name", ["result.json", "updates.jsonl"])
+def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    directory = write_run(synthetic_run("fedasync", 0), tmp_path / "run")
+    whole = run_module.read_plain
+
+    def refuse(path: Path, *most: int) -> bytes:
+        if path.name == name:
+            raise PermissionError(13, "Permission denied")
+        return whole(path, *most)
+
+    monkeypatch.setattr(run_module, "read_plain", refuse)
+    with pytest.raises(UserError, match=rf"{name} cannot be read \(Permission denied\): is it a plain file"):
         Run.load(directory)
 
 

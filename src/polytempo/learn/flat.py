@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polytempo.core.disk.reading import read_npy
 from polytempo.core.errors import UserError
 from polytempo.core.vectors import flatten, schema_of
 
@@ -29,11 +30,9 @@ def initial_vector(module: nn.Module) -> Tensor:
 def read_vector(path: Path, size: int) -> Tensor:
     """Weights from a file: a flat float32 .npy."""
     try:
-        vector = np.load(path, allow_pickle=False)
+        vector = read_npy(path)
     except (OSError, ValueError) as error:
         raise UserError(f"Initial weights {path} cannot be read as .npy: {error}.") from None
-    if not isinstance(vector, np.ndarray):
-        raise UserError(f"Initial weights {path}: expected one array (.npy), not an archive.")
     if vector.shape != (size,) or vector.dtype.kind != "f":
         raise UserError(
             f"Initial weights {path}: expected {size} float32 numbers in one row, "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polytempo.core.disk.reading import memory_limit, read_npy, read_plain
 from polytempo.core.errors import UserError
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
@@ -198,8 +199,10 @@ def _must_be_a_run(directory: Path) -> None:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        value = json.loads(read_plain(path))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): is it a plain file that you may read?") from None
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}): was the file edited or cut short? Run it again") from None
     if not isinstance(value, dict):
         raise UserError(f"{path} holds a {type(value).__name__}, expected one JSON object: run it again")
@@ -207,12 +210,19 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = read_plain(path, memory_limit()).decode().splitlines()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): is it a plain file that you may read?") from None
+    except ValueError as error:
+        raise UserError(f"{path} cannot be read ({error}): was it edited or cut short? Run it again") from None
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
             rows.append(json.loads(line))
-        except ValueError:
+            if type(rows[-1]) is not dict:
+                raise ValueError("no object")
+        except (ValueError, RecursionError):
             raise UserError(f"{path}, line {number}, is not valid JSON: was it cut short? Resume the run") from None
     return rows
 
@@ -241,7 +251,6 @@ def _with_shares(exchange: Row) -> dict[str, Any]:
 
 def _read_matrix(path: Path) -> np.ndarray:
     try:
-        matrix: np.ndarray = np.load(path)
-    except ValueError as error:
+        return read_npy(path)
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} is no array ({error}): was it cut short? Run it again") from None
-    return matrix

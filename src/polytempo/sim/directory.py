@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from torch import Tensor
 
 from polytempo.core.disk.files import write_bytes, write_whole
 from polytempo.core.disk.locks import LockedError, locked
+from polytempo.core.disk.reading import open_plain, read_plain
 from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
 from polytempo.core.state import load
@@ -104,10 +106,15 @@ def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
 
 def _checkpoint(directory: Path) -> dict[str, Any]:
     try:
+        open_plain(directory / CHECKPOINT).close()
         saved: dict[str, Any] = load(directory / CHECKPOINT)
         return saved
     except LookupError:  # a class that only another version of the code has
         raise _from_elsewhere(directory) from None
+    except (OSError, SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"The checkpoint in {directory} cannot be read: {error}. Choose another --out, or delete it to begin anew."
+        ) from None
 
 
 def _from_elsewhere(directory: Path) -> UserError:
@@ -120,10 +127,10 @@ def _from_elsewhere(directory: Path) -> UserError:
 def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     """The configuration of the run in the directory, which must be the same but for versions."""
     try:
-        known: dict[str, Any] = json.loads((directory / "config.json").read_text())
+        known: dict[str, Any] = json.loads(read_plain(directory / "config.json"))
         names = [name for name in config if name != "versions" and (name, config[name]) != ("clients", None)]
         different = next((name for name in names if known[name] != config[name]), None)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{directory} is not empty and holds no run. Choose another directory (--out).") from None
     if different is not None:
         there, here = known[different], config[different]

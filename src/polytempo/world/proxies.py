@@ -1,13 +1,12 @@
 """Proxy sets: samples of each cluster that the server has of its own (CDFL), in memory and as a file."""
 
-import zlib
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
 from polytempo.core.disk.files import write_whole
+from polytempo.core.disk.reading import read_npz
 from polytempo.core.errors import UserError
 from polytempo.world.federation import Federation
 
@@ -50,14 +49,11 @@ def read_proxies(path: Path) -> ProxyData:
     """Proxy sets from a file of arrays ``x``, ``y`` and ``cluster``, in any order of samples, and where it says so
     ``classes`` and, for text, ``vocabulary``."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("x", "y", "cluster", "classes", "vocabulary") if name in file}
-            return _checked(arrays)
+        return _checked(read_npz(path, ("x", "y", "cluster", "classes", "vocabulary")))
     except OSError as error:
         raise UserError(f"Cannot read the proxy sets {path}: {error.strerror or error}. Expected {EXPECTED}.") from None
-    except (ValueError, BadZipFile, zlib.error, TypeError, AttributeError, EOFError) as error:
-        reason = "it is no .npz" if "pickle" in str(error) else error
-        raise UserError(f"{path} holds no proxy sets: {reason}. Expected {EXPECTED}.") from None
+    except ValueError as error:
+        raise UserError(f"{path} holds no proxy sets: {error}. Expected {EXPECTED}.") from None
 
 
 def write_proxies(path: Path, data: ProxyData, mode: int = 0o644) -> None:

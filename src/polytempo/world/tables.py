@@ -8,8 +8,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.validation import refusal
+
+TOML_BYTES = 16 << 20
+"""Most bytes of a TOML file."""
 
 Who = Literal["all"] | float | tuple[int, ...]
 """Which clients: all, a share of them chosen at random, or their numbers."""
@@ -35,10 +39,12 @@ def checked(kind: type[T], table: Mapping[str, Any], where: str) -> T:
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_plain(path, TOML_BYTES).decode())
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}. Give the path of an existing TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise UserError(f"{path} is no valid TOML: it is nested too deeply.") from None
+    except ValueError as error:
         raise UserError(f"{path} is no valid TOML: {error}.") from None
 
 

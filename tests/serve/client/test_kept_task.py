@@ -139,10 +139,10 @@ def test_a_file_that_cannot_be_read_is_named_and_the_client_begins_without(
     file, said = tmp_path / "task", warnings(monkeypatch, kept_task)
     file.touch()
 
-    def forbidden(_: Path) -> bytes:
+    def forbidden(*_: Any) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    monkeypatch.setattr(kept_task, "read_plain", forbidden)
     assert read_kept(file) is None
     assert said == [f"{file} cannot be read: Permission denied. The client begins without it."]
 

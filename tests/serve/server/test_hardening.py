@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from polytempo.serve.access import roster as rosters
 from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import LONGEST_REASON
@@ -103,7 +104,7 @@ def test_whoever_is_revoked_while_files_have_run_out_is_out_when_there_are_some_
     access = Access(tmp_path)
     revoke_client(tmp_path, 0)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", _no_files_left)
+        patch.setattr(rosters, "read_plain", _no_files_left)
         assert not access.refresh()
     assert access.roster.client_of(token) == 0
     assert access.refresh()

@@ -1,15 +1,20 @@
 """What somebody was given to identify themselves, as files: a token, certificates and keys."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
+from polytempo.core.disk.reading import read_given, read_plain
 from polytempo.core.errors import UserError
+
+CREDENTIAL_BYTES = 1 << 20
+"""Most bytes of a file with a token, certificates or a key."""
 
 
 def read_token(path: Path) -> str:
     """A client's or an operator's own token, from the file it was given."""
     try:
-        words = path.read_text("ascii").split()
+        words = read_given(path, CREDENTIAL_BYTES).decode("ascii").split()
     except OSError as error:
         raise UserError(
             f"Cannot read the token from {path}: {error.strerror}. "
@@ -29,10 +34,10 @@ def hash_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_pem(path: Path) -> bytes:
-    """The content of a file that holds certificates or a key."""
+def read_pem(path: Path, read: Callable[[Path, int], bytes] = read_plain) -> bytes:
+    """The content of a file that holds certificates or a key. ``read_given`` reads it from a pipe too."""
     try:
-        return path.read_bytes()
+        return read(path, CREDENTIAL_BYTES)
     except FileNotFoundError:
         raise UserError(f"There is no {path}. `polytempo certs` makes certificates and keys.") from None
     except OSError as error:

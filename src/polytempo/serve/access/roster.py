@@ -23,6 +23,7 @@ from pydantic import (
 
 from polytempo.core.disk.files import hand_over, write_bytes
 from polytempo.core.disk.locks import LockedError, take
+from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import PassingError, UserError
 from polytempo.core.validation import refusal
 from polytempo.serve.access.credentials import hash_of
@@ -108,11 +109,17 @@ class Roster(_Entry):
     @classmethod
     def read(cls, path: Path) -> "Roster":
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.parse(read_plain(path), path)
         except FileNotFoundError:
             raise UserError(f"There is no {path}. Make it with `polytempo tokens {path.parent} --clients N`.") from None
         except OSError as error:
             raise UserError(f"Cannot read who may talk to the server from {path}: {error.strerror}.") from None
+
+    @classmethod
+    def parse(cls, content: bytes, path: Path) -> "Roster":
+        """What this file holds, once it has been read."""
+        try:
+            return cls.model_validate_json(content)
         except ValidationError as error:
             advice = (
                 " Restore it from a copy, or delete it and make new tokens for all clients with `polytempo tokens`."

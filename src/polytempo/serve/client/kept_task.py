@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from polytempo.core.disk.files import write_bytes
+from polytempo.core.disk.reading import memory_limit, read_plain
 from polytempo.core.errors import UserError
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.wire_pb2 import Task, Welcome
@@ -61,7 +62,7 @@ def read_kept(path: Path) -> KeptTask | None:
     if not path.exists():
         return None
     try:
-        line, _, body = path.read_bytes().partition(b"\n")
+        line, _, body = read_plain(path, memory_limit()).partition(b"\n")
         about: dict[str, Any] = json.loads(line)
         if about["format"] != FORMAT or about["digest"] != _digest(body):
             raise ValueError

@@ -11,6 +11,7 @@ import numpy as np
 
 from polytempo.core.disk.files import write_bytes
 from polytempo.core.disk.locks import locked
+from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
 from polytempo.learn.privacy import Privacy, epsilon_at, mu_of, privatised, updates_within
@@ -125,7 +126,7 @@ def _mu(updates: Updates) -> float:
 def read_updates(file: Path) -> Updates:
     """What the file counts. A file that is not there, or holds something else, is an error and not a new beginning."""
     try:
-        found = json.loads(file.read_bytes())
+        found = json.loads(read_plain(file))
         updates = {float(noise): count for noise, count in found["updates_by_noise"].items()}
         if found["format"] != FORMAT or not all(n > 0 and type(k) is int and k >= 0 for n, k in updates.items()):
             raise ValueError
@@ -136,7 +137,7 @@ def read_updates(file: Path) -> Updates:
         ) from None
     except OSError as error:
         raise UserError(f"The ledger {file} cannot be read: {error.strerror}.") from None
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise UserError(
             f"The ledger {file} is damaged, of another version, or something else. Without it, nobody knows what this "
             "client has revealed: put a copy back, or name another file if its data are new."

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 
+from polytempo.core.disk.reading import read_given
 from polytempo.core.errors import UserError
 from polytempo.serve.access.credentials import read_pem
 
@@ -32,7 +33,7 @@ def pair_of(certificate: Path | None, key: Path | None) -> Pair | None:
 def client_credentials(ca: Path, certificate: Pair | None = None) -> grpc.ChannelCredentials:
     """What a client checks the server with, servers whose certificate this CA has signed and no others, and what it
     shows itself where the server asks for it."""
-    roots = read_pem(ca)
+    roots = read_pem(ca, read_given)
     _check_certificates(ca, roots, "Ask whoever runs the server for its new ca.pem.")
     if certificate is None:
         return grpc.ssl_channel_credentials(root_certificates=roots)

@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from polytempo.core.disk.reading import open_plain
 from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
 from polytempo.core.validation import validated
@@ -17,6 +18,9 @@ from polytempo.learn.flat import initial_vector, read_vector
 from polytempo.learn.models import Inputs, first_model
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import load_dataset
+
+MOST_DIMENSIONS = 64
+"""Of a tensor. Clients' arrays have no more."""
 
 
 class ServiceSettings(StrategySettings):
@@ -74,11 +78,14 @@ def make_settings(**given: Any) -> ServiceSettings:
 
 def _read_tensors(path: Path) -> tuple[Schema, Tensor]:
     try:
+        open_plain(path).close()
         tensors = {name: tensor for name, tensor in load_file(path).items() if tensor.is_floating_point()}
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, RuntimeError, LookupError, ValueError, TypeError) as error:
         raise UserError(f"Initial model {path} cannot be read as safetensors: {error}.") from None
     if not tensors:
         raise UserError(f"Initial model {path} holds no float tensors.")
+    if any(tensor.dim() > MOST_DIMENSIONS for tensor in tensors.values()):
+        raise UserError(f"Initial model {path} holds a tensor of more than {MOST_DIMENSIONS} dimensions.")
     # A file does not say which of its tensors are buffers; all count as parameters.
     shapes = tuple(tuple(tensor.shape) for tensor in tensors.values())
     schema = Schema(tuple(tensors), shapes, sum(tensor.numel() for tensor in tensors.values()))

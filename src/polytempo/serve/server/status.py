@@ -12,6 +12,7 @@ from typing import Any
 
 from polytempo.core.branch import branches
 from polytempo.core.disk.files import write_bytes
+from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.access.roster import Roster
@@ -79,11 +80,11 @@ class StatusFile:
 def read_status(directory: Path) -> dict[str, Any]:
     """The last status, with ``running``: is the server alive?"""
     try:
-        status: dict[str, Any] = json.loads((directory / STATUS).read_text())
-    except (OSError, ValueError):
+        status: dict[str, Any] = json.loads(read_plain(directory / STATUS))
+        fresh = time.time() - status["written"] < 10 * WRITTEN_EVERY
+        return status | {"running": fresh and not status["stopped"] and _is_alive(status["process"])}
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
         raise UserError(f"{directory} holds no status. Expected the journal of a service (polytempo serve).") from None
-    fresh = time.time() - status["written"] < 10 * WRITTEN_EVERY
-    return status | {"running": fresh and not status["stopped"] and _is_alive(status["process"])}
 
 
 def _status(sources: StatusSources) -> dict[str, Any]:

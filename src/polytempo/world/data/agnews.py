@@ -3,10 +3,12 @@
 import csv
 import re
 from collections import Counter
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
 
+from polytempo.core.disk.reading import open_plain
 from polytempo.world.data.sources import Download, Source, check_labels, reading
 from polytempo.world.dataset import Dataset
 
@@ -39,8 +41,8 @@ def _read(path: Path) -> Texts:
     """Label (counted from 0) and words of each row."""
     with reading(path, "rows of label (1 .. 4), title, text"):
         texts: Texts = []
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.reader(file):
+        with open_plain(path) as file:
+            for row in csv.reader(TextIOWrapper(file, encoding="utf-8", newline="")):
                 if len(row) != 3:
                     raise ValueError(f"row {len(texts) + 1} has {len(row)} columns")
                 texts.append((int(row[0]) - 1, words_of(f"{row[1]} {row[2]}")))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from polytempo.core.disk.reading import open_plain
 from polytempo.world.data.sources import Download, Source, check_labels, normalised, reading
 from polytempo.world.dataset import Dataset
 
@@ -60,7 +61,7 @@ def load(data_dir: Path, name: str) -> Dataset:
 def read_batch(path: Path, label_key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Images (samples x 3 x 32 x 32, bytes) and labels of one file."""
     with reading(path, f"a pickled dict with 'data' (samples x 3072 bytes) and {label_key!r} (0 .. {classes - 1})"):
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             batch = ArrayUnpickler(file, encoding="bytes").load()
         batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
         data, y = np.asarray(batch["data"]), np.asarray(batch[label_key], np.int64)

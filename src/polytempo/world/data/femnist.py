@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from polytempo.core.disk.reading import memory_limit, read_plain
 from polytempo.world.data.sources import Download, Source, check_labels, joined, reading
 from polytempo.world.dataset import Dataset
 
@@ -49,8 +50,7 @@ def _read_part(folder: Path) -> _Part:
 def _read_users(path: Path, part: _Part) -> None:
     """Add the users of one file to the part."""
     with reading(path, "LEAF json: users, and user_data with x (784 numbers each) and y (0 .. 61) of every user"):
-        with path.open(encoding="utf-8") as file:
-            content = json.load(file)
+        content = json.loads(read_plain(path, memory_limit()))
         for user in content["users"]:
             data = content["user_data"].pop(user)
             x, y = np.asarray(data["x"], np.float32).reshape(-1, 1, 28, 28), np.asarray(data["y"], np.int64)

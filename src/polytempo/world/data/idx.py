@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from polytempo.core.disk.reading import bytes_on_disk, check_memory, open_plain
 from polytempo.world.data.sources import Download, Source, check_labels, normalised, reading
 from polytempo.world.dataset import Dataset
 
@@ -59,13 +60,16 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
     zipped = path.with_name(path.name + ".gz")
     path = path if path.exists() else zipped
     with reading(path, f"an idx file of unsigned bytes with {dimensions} dimensions"):
-        raw = gzip.decompress(path.read_bytes()) if path == zipped else path.read_bytes()
-        if raw[:4] != bytes([0, 0, 8, dimensions]):
-            raise ValueError(f"it starts with bytes {raw[:4].hex(' ') or '(none)'}")
-        shape = tuple(int(n) for n in np.frombuffer(raw, ">u4", dimensions, offset=4))
-        values = np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions)
+        with open_plain(path) as plain, gzip.open(plain) if path == zipped else plain as file:
+            begins = file.read(4)
+            if begins != bytes([0, 0, 8, dimensions]):
+                raise ValueError(f"it starts with bytes {begins.hex(' ') or '(none)'}")
+            shape = tuple(int(n) for n in np.frombuffer(file.read(4 * dimensions), ">u4", dimensions))
+            check_memory(prod(shape), f"an array of {' x '.join(map(str, shape))}", bytes_on_disk(plain))
+            values = np.frombuffer(file.read(prod(shape) + 1), np.uint8)  # no more, whatever it unpacks to
         if len(values) != prod(shape):
-            raise ValueError(f"it has {len(values):,} values where its header says {' x '.join(map(str, shape))}")
+            found = "more" if len(values) > prod(shape) else f"{len(values):,}"
+            raise ValueError(f"it has {found} values where its header says {' x '.join(map(str, shape))}")
         return values.reshape(shape)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from polytempo.core.disk.reading import memory_limit, read_plain
 from polytempo.world.data.sources import Download, Source, check_labels, joined, reading
 from polytempo.world.dataset import Dataset
 
@@ -62,7 +63,7 @@ def _read_windows(path: Path) -> np.ndarray:
 def _read_table(path: Path, columns: int) -> np.ndarray:
     """A text file of numbers, separated by spaces or commas."""
     with reading(path, f"lines of {columns} numbers, separated by spaces or commas"):
-        text = path.read_text().replace(",", " ")
+        text = read_plain(path, memory_limit()).decode().replace(",", " ")
         if not text.strip():
             return np.empty((0, columns), np.float32)
         for number, line in enumerate(text.splitlines(), 1):

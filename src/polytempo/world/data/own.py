@@ -1,11 +1,13 @@
 """The user's own data: an .npz or .csv file, a folder of images, or a Python function."""
 
 import csv
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from polytempo.core.disk.reading import check_memory, npz_names, open_plain, read_npz
 from polytempo.core.errors import UserError
 from polytempo.core.registry import from_import_path
 from polytempo.world.data.sources import normalised, reading
@@ -64,10 +66,10 @@ def from_arrays(
 def load_npz(path: Path) -> Dataset:
     """Arrays x and y, and if there are any x_test, y_test, users (of x, then of x_test) and classes."""
     expected = "an .npz with x (samples x ...) and y, and optionally x_test and y_test, users, classes"
-    with reading(path, expected), np.load(path, allow_pickle=False) as file:
-        parts = {key: file[key] for key in ("x", "y", "x_test", "y_test", "users", "classes") if key in file}
+    with reading(path, expected):
+        parts = read_npz(path, ("x", "y", "x_test", "y_test", "users", "classes"))
         if "x" not in parts or "y" not in parts:
-            raise ValueError(f"it has {', '.join(file) or 'no arrays'}")
+            raise ValueError(f"it has {npz_names(path)}")
         return from_arrays(path.stem, **parts)
 
 
@@ -75,8 +77,8 @@ def load_csv(path: Path) -> Dataset:
     """Numeric features and a label per row. The first row is a header if one of its cells but the last is no number,
     or one is called ``label`` or ``y``; the label is the column of that name, otherwise the last."""
     with reading(path, "comma-separated rows of numeric features and a label"):
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row for row in csv.reader(file) if row]
+        with open_plain(path) as file:
+            rows = [row for row in csv.reader(TextIOWrapper(file, encoding="utf-8-sig", newline="")) if row]
         if not rows or len(rows[0]) < 2:
             raise ValueError("there are no rows of at least two columns")
         column, header = len(rows[0]) - 1, [cell.strip().lower() for cell in rows[0]]
@@ -163,15 +165,21 @@ def _read_images(paths: list[Path]) -> np.ndarray:
         raise UserError("Images need the package pillow. Install it: pip install 'polytempo[images]'.") from None
     modes, sizes = [], []
     for path in paths:
-        with reading(path, "a png or jpg image"), Image.open(path) as image:  # reads the header only
+        with (
+            reading(path, "a png or jpg image"),
+            open_plain(path) as file,
+            Image.open(file) as image,
+        ):  # only its header
             modes.append(image.mode)
             sizes.append(image.size)
     (width, height), mode = sizes[0], "L" if set(modes) <= {"1", "L"} else "RGB"
+    with reading(paths[0], "images that fit into memory together"):
+        check_memory(len(paths) * height * width * len(mode), f"{len(paths):,} images of {width}x{height}")
     images = np.empty((len(paths), height, width, len(mode)), np.uint8)
     for target, path, size in zip(images, paths, sizes, strict=True):
         if size != (width, height):
             raise UserError(f"{path} is {size[0]}x{size[1]}, {paths[0]} {width}x{height}. Bring all to one size.")
-        with reading(path, "a png or jpg image"), Image.open(path) as image:
+        with reading(path, "a png or jpg image"), open_plain(path) as file, Image.open(file) as image:
             target[...] = np.asarray(image.convert(mode)).reshape(target.shape)
     return images.transpose(0, 3, 1, 2)
 

@@ -71,7 +71,8 @@ def reading(path: Path, expected: str) -> Iterator[None]:
     except (FileNotFoundError, UserError):
         raise
     except Exception as error:  # readers of damaged files raise nearly anything
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = f"{error} is missing" if isinstance(error, KeyError) else reason
         raise UserError(
             f"{path} cannot be read: {reason}. Expected {expected}. "
             "If the file is truncated or damaged, replace it by a fresh copy."

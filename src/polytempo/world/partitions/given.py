@@ -1,10 +1,10 @@
 """Partitions that are given: by the users of the data set, or by a file of row numbers."""
 
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
+from polytempo.core.disk.reading import read_npz
 from polytempo.core.errors import UserError
 from polytempo.world.dataset import Dataset
 from polytempo.world.federation import Federation
@@ -78,13 +78,12 @@ def _check_count(wanted: int, known: int, what: str) -> None:
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in KEYS if key not in file]
-            if missing:
-                raise UserError(f"{path} has no array {missing[0]!r}. Expected {', '.join(KEYS)}.")
-            arrays = {key: file[key] for key in KEYS}
-    except (OSError, ValueError, BadZipFile, TypeError, AttributeError) as error:
+        arrays = read_npz(path, KEYS)
+    except (OSError, ValueError) as error:
         raise UserError(f"Cannot read the partition {path}: {error}. Expected an npz with {', '.join(KEYS)}.") from None
+    missing = [key for key in KEYS if key not in arrays]
+    if missing:
+        raise UserError(f"{path} has no array {missing[0]!r}. Expected {', '.join(KEYS)}.")
     for key, array in arrays.items():
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise UserError(f"{path}: {key} is {array.dtype} of shape {array.shape}. Expected a list of whole numbers.")
