@@ -208,6 +208,41 @@ def test_rows_of_a_run_that_are_none_are_refused(tmp_path: Path) -> None:
             Run.load(directory)
 
 
+# Pickles.
+
+
+class Forged:
+    """An array of objects whose addresses are the attacker's to choose."""
+
+    def __reduce__(self) -> Any:
+        return np.ndarray, ((1,), "O", b"AAAAAAAA")
+
+
+def laughs() -> list[Any]:
+    """A list of ten lists, each of ten, and so on: ten billion numbers in a few bytes."""
+    made: list[Any] = [0] * 10
+    for _ in range(9):
+        made = [made] * 10
+    return made
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+@pytest.mark.parametrize("labels", [Forged(), laughs(), [Forged()], {"a": 1}, ["x"], [10**30]])
+def test_a_forged_pickle_is_refused_and_touches_no_memory(tmp_path: Path, labels: object, protocol: int) -> None:
+    path = tmp_path / "data_batch_1"
+    path.write_bytes(pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": labels}, protocol))
+    with pytest.raises(UserError, match="data_batch_1"):
+        read_batch(path, "labels", 10)
+
+
+def test_a_pickle_that_claims_terabytes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data_batch_1"
+    for claims in (b"\x80\x04\x8e" + struct.pack("<Q", 2**50), b"\x80\x02G", b"\x80\x02]" + b"(" * 100_000):
+        path.write_bytes(claims)
+        with pytest.raises(UserError, match="data_batch_1"):
+            read_batch(path, "labels", 10)
+
+
 def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "images.gz"
     for size in (1 << 19, 2**32 - 1):

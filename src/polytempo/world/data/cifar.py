@@ -64,7 +64,7 @@ def read_batch(path: Path, label_key: str, classes: int) -> tuple[np.ndarray, np
         with open_plain(path) as file:
             batch = ArrayUnpickler(file, encoding="bytes").load()
         batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-        data, y = np.asarray(batch["data"]), np.asarray(batch[label_key], np.int64)
+        data, y = _array(batch["data"]), _array(batch[label_key]).astype(np.int64)
         if data.dtype != np.uint8 or data.shape != (len(y), 3072):
             raise ValueError(f"'data' is {data.dtype} of shape {data.shape} for {len(y)} labels")
         check_labels(y, classes)
@@ -73,7 +73,8 @@ def read_batch(path: Path, label_key: str, classes: int) -> tuple[np.ndarray, np
 
 class ArrayUnpickler(pickle.Unpickler):
     """A pickle can name any function to be called while it is read. This reader knows only those that rebuild an
-    array; plain values (dicts, lists, numbers, strings) need none."""
+    array, and has stand-ins for them: numpy's own take raw bytes for addresses of objects. Plain values (dicts, lists,
+    numbers, strings) need none."""
 
     def find_class(self, module: str, name: str) -> Any:
         function = _array_parts.get((module.replace("numpy._core", "numpy.core"), name))
@@ -82,15 +83,57 @@ class ArrayUnpickler(pickle.Unpickler):
         return function
 
 
+class _Type:
+    """Stands for numpy's dtype."""
+
+    def __init__(self, name: str | bytes, *_: object) -> None:
+        self.name = name.decode("latin1") if isinstance(name, bytes) else name
+
+    def __setstate__(self, state: object) -> None:
+        """The order of bytes is that of every machine of today, and the rest is for objects."""
+
+
+class _Array:
+    """Stands for an array: the bytes, and how to see them."""
+
+    def __init__(self, *_: object) -> None:
+        self.raw, self.kind = b"", ""
+        self.shape: tuple[int, ...] = ()
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, self.shape, kind, fortran, self.raw = state
+        self.kind = "" if fortran else kind.name  # no CIFAR file has columns first
+
+
+def _reconstruct(*_: object) -> _Array:
+    return _Array()
+
+
+def _frombuffer(raw: bytes, kind: _Type, shape: tuple[int, ...], order: str) -> _Array:
+    made = _Array()
+    made.__setstate__((1, shape, kind, order == "F", raw))
+    return made
+
+
 def _text_to_bytes(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+def _array(value: object) -> np.ndarray:
+    """Whole numbers: a list of them, or what an array's stand-in holds."""
+    if isinstance(value, _Array) and value.kind in INTEGERS:
+        return np.frombuffer(bytes(value.raw), value.kind).reshape(value.shape)
+    if type(value) is list and all(type(number) is int for number in value):
+        return np.array(value, np.int64)
+    raise ValueError("it holds neither a list nor an array of whole numbers")
+
+
+INTEGERS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
 _array_parts: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): np.zeros(0).__reduce__()[0],
-    ("numpy.core.numeric", "_frombuffer"): np.zeros(0).__reduce_ex__(5)[0],
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Type,
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
     ("_codecs", "encode"): _text_to_bytes,
 }
 
