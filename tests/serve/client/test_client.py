@@ -321,7 +321,7 @@ def test_an_answer_that_cannot_be_sent_is_named(tmp_path: Path) -> None:
 
 
 def test_a_wrong_token_is_an_error_and_not_tried_for_ever(tmp_path: Path) -> None:
-    with running(tmp_path) as server, Client(f"127.0.0.1:{server.port}", "no such token", insecure=True) as client:
+    with running(tmp_path) as server, Client(f"127.0.0.1:{server.port}", "no-such-token", insecure=True) as client:
         with pytest.raises(UserError, match="no client has this token"):
             client.pull(30)
         with pytest.raises(UserError, match="no client has this token"):

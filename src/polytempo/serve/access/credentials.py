@@ -1,6 +1,7 @@
 """What somebody was given to identify themselves, as files: a token, certificates and keys."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from polytempo.core.errors import UserError
 
 CREDENTIAL_BYTES = 1 << 20
 """Most bytes of a file with a token, certificates or a key."""
+
+LONGEST_TOKEN = 1024
+"""Characters."""
 
 
 def read_token(path: Path) -> str:
@@ -22,9 +26,23 @@ def read_token(path: Path) -> str:
         ) from None
     except UnicodeDecodeError:
         words = []
-    if len(words) != 1:
+    if len(words) != 1 or not is_token(words[0]):
         raise UserError(f"{path} holds no token: expected one word, as in a client-N.token of `polytempo tokens`.")
     return words[0]
+
+
+def token_of(given: str | Path) -> str:
+    """The token in a file, or the token itself."""
+    if isinstance(given, Path) or (len(given) < LONGEST_TOKEN and "\0" not in given and Path(given).is_file()):
+        return read_token(Path(given))
+    if not is_token(given.strip()):
+        raise UserError("The token is none: expected a file that exists, or one word, as in a client-N.token.")
+    return given.strip()
+
+
+def is_token(word: str) -> bool:
+    """May it be one? What cannot travel in a header would keep its client waiting without a word."""
+    return re.fullmatch(f"[!-~]{{1,{LONGEST_TOKEN}}}", word) is not None
 
 
 def hash_of(token: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from polytempo.core.encodings import Encodings
 from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
-from polytempo.serve.access.credentials import read_token
+from polytempo.serve.access.credentials import token_of
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import Connection, RefusedError
 from polytempo.serve.client.kept_task import KeptTask, check_folder, forget, read_kept, write_kept
@@ -75,7 +75,7 @@ class Client:
             credentials()  # files that cannot be read are an error now
         self._connection = Connection(
             address,
-            read_token(Path(token)) if isinstance(token, Path) or Path(token).is_file() else token.strip(),
+            token_of(token),
             credentials,
             self._hello,
             self._take,
