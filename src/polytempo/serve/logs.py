@@ -58,6 +58,19 @@ def _target(handler: logging.Handler) -> str:
 
 
 class _RotatingFile(RotatingFileHandler):
+    """Says once on stderr that it cannot write, and goes on when it can: a full disk stops nothing."""
+
+    _failing = False
+
+    def flush(self) -> None:
+        super().flush()
+        self._failing = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        if not self._failing:
+            self._failing = True
+            print(f"polytempo: The log {self.baseFilename} cannot be written: {sys.exc_info()[1]}.", file=sys.stderr)
+
     def _open(self) -> TextIOWrapper:
         opened = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return open(opened, "a", encoding="utf-8")
