@@ -47,7 +47,6 @@ from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.logs import log_to
 from polytempo.serve.paths import DATABASE
 from polytempo.serve.process.running import serve_until
-from polytempo.serve.protocol.framing import CHANNEL_OPTIONS
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.operations import Limits, Operations
 from polytempo.serve.server.outbox import Outbox
@@ -351,7 +350,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     # The clients share this process and come back at once: the next server has to be under load when it is killed.
-    connection.CHANNEL_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # type: ignore[assignment, attr-defined]
     connection.FIRST_PAUSE = connection.LONGEST_PAUSE = 0.1
     log_to(level="error")
     directory = Path(tempfile.mkdtemp(prefix="polytempo-faults-"))

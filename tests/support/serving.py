@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import grpc.aio
 import numpy as np
 import torch
 
@@ -38,6 +39,10 @@ from polytempo.testing.hosting import Hosted, operations_of, tiny_settings
 from polytempo.testing.hosting import ManualClock as ManualClock
 from polytempo.testing.hosting import hosted as hosted
 from polytempo.testing.hosting import restarted as restarted
+
+# gRPC's engine for asyncio ends with the last server and begins with the next. A client of the same process that
+# connects in between hangs for ever. So one engine serves all tests.
+grpc.aio.init_grpc_aio()
 
 # Strategies for tests; `strategy="support.serving:Refresher"`.
 

@@ -7,17 +7,15 @@ from typing import Any
 
 import grpc
 
-from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
+from polytempo.serve.protocol.framing import CLIENT_OPTIONS, SESSION, Assembler, Buffer, frames
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Push
-
-OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 
 class Stranger:
     """One session over a connection of its own."""
 
     def __init__(self, address: str, token: str, seconds: float) -> None:
-        self._channel = grpc.insecure_channel(address, (*CHANNEL_OPTIONS, OWN_CONNECTION))
+        self._channel = grpc.insecure_channel(address, CLIENT_OPTIONS)
         self._outbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         open_session = self._channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
         sent = iter(self._outbox.get, None)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,13 @@ def test_a_client_pulls_trains_and_pushes(tmp_path: Path) -> None:
         assert server.host.service.members[0].updates == 3
         assert not np.array_equal(client.pull(30).tensors["bias"], before.tensors["bias"])
         assert client.number == 0
+
+
+def test_twelve_clients_in_one_process_all_get_a_task(tmp_path: Path) -> None:
+    """Each has a connection of its own: the server takes eight calls on one."""
+    with running(tmp_path, clients=12) as server, ExitStack() as opened:
+        clients = [opened.enter_context(server.client(number)) for number in range(12)]
+        assert [client.task(30).count for client in clients] == [0] * 12
 
 
 def test_an_update_is_what_was_pushed(tmp_path: Path) -> None:

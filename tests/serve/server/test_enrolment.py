@@ -24,7 +24,7 @@ from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_cli
 from polytempo.serve.client import enrolment as enrolment_module
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import ACCESS
-from polytempo.serve.protocol.framing import ENROL
+from polytempo.serve.protocol.framing import CLIENT_OPTIONS, ENROL
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
 from polytempo.serve.server import enrolment as enrolments_module
 from polytempo.serve.server.enrolment import Enrolments
@@ -351,8 +351,7 @@ def test_strangers_who_try_codes_cost_no_disk_and_do_not_keep_a_client_from_enro
         return enrol(directory, code, *given)
 
     monkeypatch.setattr(enrolments_module, "enrol", counted)
-    own_connection = (("grpc.use_local_subchannel_pool", 1),)
-    with running(tmp_path) as server, grpc.insecure_channel(server.address, own_connection) as channel:
+    with running(tmp_path) as server, grpc.insecure_channel(server.address, CLIENT_OPTIONS) as channel:
         call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
         tries = [call.future(Enrolment(code="x" * 10_000, token_sha256=TOKEN), timeout=60) for _ in range(300)]
         code = make_code(tmp_path, 5)

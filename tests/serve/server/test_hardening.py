@@ -21,7 +21,7 @@ from polytempo.serve.access.roster import LONGEST_REASON
 from polytempo.serve.access.tokens import make_tokens, revoke_client
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.protocol.bodies import read_body
-from polytempo.serve.protocol.framing import ENROL, FRAME_BYTES, SESSION, WireError
+from polytempo.serve.protocol.framing import CLIENT_OPTIONS, ENROL, FRAME_BYTES, SESSION, WireError
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head, Push, Ready
 from polytempo.serve.server import sessions as server_module
 from polytempo.serve.server.checks import Refused
@@ -30,8 +30,6 @@ from polytempo.serve.server.incoming import Incoming, Memory
 from polytempo.serve.server.operations import Limits
 from support.serving import hosted, nudge, running, some_events, until
 from support.virtual_time import run_virtually
-
-OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 
 
 def test_many_bytes_at_once_are_not_held_through_a_long_silence() -> None:
@@ -67,7 +65,7 @@ def test_an_enrolment_that_is_never_said_is_put_out(tmp_path: Path, monkeypatch:
         yield from ()
 
     with running(tmp_path, limits={"hello_seconds": 0.2}) as server:
-        with grpc.insecure_channel(server.address, OWN_CONNECTION) as channel:
+        with grpc.insecure_channel(server.address, CLIENT_OPTIONS) as channel:
             call = channel.stream_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
             with pytest.raises(grpc.RpcError, match="has to say its code at once"):
                 call(nothing(), timeout=30)
@@ -131,7 +129,7 @@ def test_nobody_is_quarantined_for_what_was_on_its_way_when_another_broke_the_st
 
 
 def test_bytes_that_are_no_message_at_all_are_refused_and_counted(tmp_path: Path) -> None:
-    with running(tmp_path) as server, grpc.insecure_channel(server.address, OWN_CONNECTION) as channel:
+    with running(tmp_path) as server, grpc.insecure_channel(server.address, CLIENT_OPTIONS) as channel:
         metadata = (("authorization", f"Bearer {server.token(0)}"),)
         open_session = channel.stream_stream(SESSION, bytes, Frame.FromString)
         (answer,) = open_session(iter([b"\xff\xff\xff\xff"]), metadata=metadata, timeout=30)
@@ -188,7 +186,7 @@ def test_what_a_journal_holds_is_for_its_owner_only(tmp_path: Path) -> None:
 
 def test_a_compressed_message_is_not_unpacked(tmp_path: Path) -> None:
     """Some versions of gRPC unpack it before they look how large it becomes."""
-    with running(tmp_path) as server, grpc.insecure_channel(server.address, OWN_CONNECTION) as channel:
+    with running(tmp_path) as server, grpc.insecure_channel(server.address, CLIENT_OPTIONS) as channel:
         call = channel.stream_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
         bomb = Enrolment(code="0" * 400_000, token_sha256="0" * 64)
         with pytest.raises(grpc.RpcError) as refused:

@@ -22,10 +22,10 @@ from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_cli
 from polytempo.serve.client.client import Client
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.client.tls import client_credentials
-from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION
+from polytempo.serve.protocol.framing import CLIENT_OPTIONS, SESSION
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Pull
 from support.serving import Running, nudge, running, until
-from support.strangers import OWN_CONNECTION, stranger
+from support.strangers import stranger
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
@@ -139,7 +139,7 @@ def test_an_operators_token_opens_no_session(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("said", ["", "Bearer", "Bearer ", "bearer {}", "Basic {}", "{}", "Bearer  {}", "Bearer {} x"])
 def test_who_does_not_say_its_token_as_it_should_is_turned_away(tmp_path: Path, said: str) -> None:
-    with running(tmp_path) as server, grpc.insecure_channel(server.address, [OWN_CONNECTION]) as channel:
+    with running(tmp_path) as server, grpc.insecure_channel(server.address, CLIENT_OPTIONS) as channel:
         open_session = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
         call = open_session(iter(()), metadata=(("authorization", said.format(server.token(0))),), timeout=30)
         with pytest.raises(grpc.RpcError):
@@ -199,7 +199,7 @@ def test_anothers_certificate_beside_ones_token_is_refused(mutual: Running) -> N
 
 def turned_away_at_the_handshake(server: Running, credentials: grpc.ChannelCredentials) -> bool:
     """Does the handshake fail, before any token is looked at?"""
-    with grpc.secure_channel(server.address, credentials, (*CHANNEL_OPTIONS, OWN_CONNECTION)) as channel:
+    with grpc.secure_channel(server.address, credentials, CLIENT_OPTIONS) as channel:
         open_session = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
         call = open_session(iter(()), metadata=(("authorization", f"Bearer {server.token(0)}"),), timeout=30)
         with pytest.raises(grpc.RpcError):

@@ -17,7 +17,7 @@ import grpc
 
 from polytempo.core.errors import UserError
 from polytempo.serve.logs import log
-from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION, Assembler, Buffer, frames
+from polytempo.serve.protocol.framing import CLIENT_OPTIONS, SESSION, Assembler, Buffer, frames
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
@@ -223,9 +223,14 @@ class Connection:
             request.reply.set_result((head, body))
 
     def _channel(self) -> grpc.Channel:
-        if self._credentials is None:
-            return grpc.insecure_channel(self.address, CHANNEL_OPTIONS)
-        return grpc.secure_channel(self.address, self._credentials(), CHANNEL_OPTIONS)
+        return channel_to(self.address, None if self._credentials is None else self._credentials())
+
+
+def channel_to(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
+    """A connection of one's own; in plaintext without credentials."""
+    if credentials is None:
+        return grpc.insecure_channel(address, CLIENT_OPTIONS)
+    return grpc.secure_channel(address, credentials, CLIENT_OPTIONS)
 
 
 WORDS = {

@@ -14,7 +14,7 @@ from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import UserError
 from polytempo.serve.access.credentials import hash_of, read_token
 from polytempo.serve.addresses import check_loopback
-from polytempo.serve.client.connection import hint_for, in_words
+from polytempo.serve.client.connection import channel_to, hint_for, in_words
 from polytempo.serve.client.tls import Pair, client_credentials
 from polytempo.serve.protocol.framing import ENROL
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
@@ -63,8 +63,7 @@ def enrol_client(
 
 
 def _ask(address: str, credentials: grpc.ChannelCredentials | None, request: Enrolment, certified: bool) -> Enrolled:
-    channel = grpc.insecure_channel(address) if credentials is None else grpc.secure_channel(address, credentials)
-    with channel:
+    with channel_to(address, credentials) as channel:
         call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
         try:
             return _reply(call, request)

@@ -19,6 +19,8 @@ CHANNEL_OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
+CLIENT_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+"""A connection of its own for each channel: gRPC would share one, on which the server takes only a few calls."""
 
 Buffer = bytes | bytearray | memoryview
 
