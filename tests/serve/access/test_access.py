@@ -4,8 +4,8 @@ import fcntl
 import json
 import logging
 import os
+import time
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 import typer
@@ -42,19 +42,19 @@ def test_a_token_finds_its_own_client_and_no_other(tmp_path):
     files = make_tokens(tmp_path, 3)
     tokens = [read_token(file) for file in files]
     assert [file.name for file in files] == ["client-0.token", "client-1.token", "client-2.token"]
-    assert [roster(tmp_path).client_of(token) for token in tokens] == [0, 1, 2]
+    assert [roster(tmp_path).client_of(token, time.time()) for token in tokens] == [0, 1, 2]
     assert len(roster(tmp_path).clients) == 3
 
 
 @pytest.mark.parametrize("stranger", ["", "0", "x" * 43, "\udcff", "\0", SHA])
 def test_a_token_of_nobody_finds_nobody(tmp_path, stranger):
     make_tokens(tmp_path, 2)
-    assert roster(tmp_path).client_of(stranger) is None
+    assert roster(tmp_path).client_of(stranger, time.time()) is None
 
 
 def test_the_hash_of_a_token_is_not_a_token(tmp_path):
     make_tokens(tmp_path, 1)
-    assert roster(tmp_path).client_of(roster(tmp_path).clients[0].token) is None
+    assert roster(tmp_path).client_of(roster(tmp_path).clients[0].token, time.time()) is None
 
 
 def test_the_server_keeps_hashes_and_no_token(tmp_path):
@@ -75,7 +75,7 @@ def test_tokens_added_later_leave_the_old_ones_valid(tmp_path):
     old = [read_token(file) for file in make_tokens(tmp_path, 2)]
     assert [file.name for file in make_tokens(tmp_path, 4)] == ["client-2.token", "client-3.token"]
     assert make_tokens(tmp_path, 3) == []
-    assert [roster(tmp_path).client_of(token) for token in old] == [0, 1]
+    assert [roster(tmp_path).client_of(token, time.time()) for token in old] == [0, 1]
     assert len(roster(tmp_path).clients) == 4
 
 
@@ -84,7 +84,7 @@ def test_a_token_file_that_was_handed_over_and_deleted_is_not_made_again(tmp_pat
     token = read_token(file)
     file.unlink()
     assert make_tokens(tmp_path, 1) == []
-    assert roster(tmp_path).client_of(token) == 0
+    assert roster(tmp_path).client_of(token, time.time()) == 0
 
 
 def test_a_crash_before_the_hashes_are_written_leaves_tokens_that_are_made_anew(tmp_path, monkeypatch):
@@ -97,8 +97,8 @@ def test_a_crash_before_the_hashes_are_written_leaves_tokens_that_are_made_anew(
             make_tokens(tmp_path, 1)
     lost = read_token(tmp_path / "client-0.token")
     (file,) = make_tokens(tmp_path, 1)
-    assert roster(tmp_path).client_of(lost) is None
-    assert roster(tmp_path).client_of(read_token(file)) == 0
+    assert roster(tmp_path).client_of(lost, time.time()) is None
+    assert roster(tmp_path).client_of(read_token(file), time.time()) == 0
 
 
 def test_a_write_that_fails_keeps_the_old_roster_and_leaves_no_temporary_file(tmp_path, monkeypatch):
@@ -119,10 +119,10 @@ def test_a_revoked_token_is_nobodys_and_its_client_can_get_a_new_one(tmp_path):
     revoked, kept = [read_token(file) for file in make_tokens(tmp_path, 2)]
     revoke_client(tmp_path, 0)
     assert not (tmp_path / "client-0.token").exists()
-    assert [roster(tmp_path).client_of(token) for token in (revoked, kept)] == [None, 1]
+    assert [roster(tmp_path).client_of(token, time.time()) for token in (revoked, kept)] == [None, 1]
     (file,) = make_tokens(tmp_path, 2)
-    assert roster(tmp_path).client_of(read_token(file)) == 0
-    assert roster(tmp_path).client_of(revoked) is None
+    assert roster(tmp_path).client_of(read_token(file), time.time()) == 0
+    assert roster(tmp_path).client_of(revoked, time.time()) is None
 
 
 def test_revoking_what_is_not_there_is_an_error(tmp_path):
@@ -324,41 +324,37 @@ def test_what_root_writes_into_somebodys_directory_is_theirs_where_the_server_ha
 # Until when, and what for.
 
 
-def later(monkeypatch, days):
-    """A token is valid until a time; the clock says that it is later."""
-    now = rosters.utc_now() + timedelta(days=days)
-    monkeypatch.setattr(rosters, "time", SimpleNamespace(time=now.timestamp))
+def in_days(days):
+    """Seconds since 1970."""
+    return time.time() + 86400 * days
 
 
-def test_a_token_counts_for_its_days_and_no_longer(tmp_path, monkeypatch):
+def test_a_token_counts_for_its_days_and_no_longer(tmp_path):
     (file,) = make_tokens(tmp_path, 1, days=30)
     who = roster(tmp_path)
-    later(monkeypatch, 29)
-    assert who.client_of(read_token(file)) == 0
-    assert who.objection(0, hash_of(read_token(file))) is None
-    later(monkeypatch, 31)
-    assert who.client_of(read_token(file)) is None
-    assert who.objection(0, hash_of(read_token(file))) == "the token has expired"
+    assert who.client_of(read_token(file), in_days(29)) == 0
+    assert who.objection(0, hash_of(read_token(file)), in_days(29)) is None
+    assert who.client_of(read_token(file), in_days(31)) is None
+    assert who.objection(0, hash_of(read_token(file)), in_days(31)) == "the token has expired"
 
 
-def test_an_operators_token_is_no_clients_and_a_clients_no_operators(tmp_path, monkeypatch):
+def test_an_operators_token_is_no_clients_and_a_clients_no_operators(tmp_path):
     client = read_token(make_tokens(tmp_path, 1)[0])
     operator = read_token(make_operator(tmp_path, "anna", "admin", days=1))
     who = roster(tmp_path)
-    assert who.operator_of(operator) == Operator("anna", "admin")
-    assert who.client_of(operator) is None
-    assert who.operator_of(client) is None
-    later(monkeypatch, 2)
-    assert who.operator_of(operator) is None
+    assert who.operator_of(operator, time.time()) == Operator("anna", "admin")
+    assert who.client_of(operator, time.time()) is None
+    assert who.operator_of(client, time.time()) is None
+    assert who.operator_of(operator, in_days(2)) is None
 
 
 def test_an_operators_new_token_replaces_the_old_one_and_a_revoked_one_is_nobodys(tmp_path):
     first = read_token(make_operator(tmp_path, "anna", "admin"))
     second = read_token(make_operator(tmp_path, "anna", "viewer"))
-    assert roster(tmp_path).operator_of(first) is None
-    assert roster(tmp_path).operator_of(second) == Operator("anna", "viewer")
+    assert roster(tmp_path).operator_of(first, time.time()) is None
+    assert roster(tmp_path).operator_of(second, time.time()) == Operator("anna", "viewer")
     revoke_operator(tmp_path, "anna")
-    assert roster(tmp_path).operator_of(second) is None
+    assert roster(tmp_path).operator_of(second, time.time()) is None
     assert not (tmp_path / "operator-anna.token").exists()
     with pytest.raises(UserError, match="no operator 'anna'"):
         revoke_operator(tmp_path, "anna")

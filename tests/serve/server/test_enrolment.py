@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -49,10 +50,10 @@ def clock_says(monkeypatch: pytest.MonkeyPatch, **later: float) -> None:
 def test_a_code_becomes_a_token_once(tmp_path: Path) -> None:
     code = make_code(tmp_path, 4)
     assert enrol(tmp_path, code, TOKEN) == (4, None)
-    assert roster(tmp_path).client_of("a token") == 4
+    assert roster(tmp_path).client_of("a token", time.time()) == 4
     with pytest.raises(UserError, match="not known: it was used"):
         enrol(tmp_path, code, OTHER)
-    assert roster(tmp_path).client_of("another token") is None
+    assert roster(tmp_path).client_of("another token", time.time()) is None
     assert roster(tmp_path).codes == {}
 
 
@@ -133,10 +134,10 @@ def test_a_new_code_makes_the_clients_earlier_code_void_and_leaves_its_token(tmp
     first, other, second = make_code(tmp_path, 0), make_code(tmp_path, 1), make_code(tmp_path, 0)
     with pytest.raises(UserError, match="not known"):
         enrol(tmp_path, first, TOKEN)
-    assert roster(tmp_path).client_of(read_token(tmp_path / "client-0.token")) == 0
+    assert roster(tmp_path).client_of(read_token(tmp_path / "client-0.token"), time.time()) == 0
     assert enrol(tmp_path, second, TOKEN)[0] == 0
     assert enrol(tmp_path, other, OTHER)[0] == 1
-    assert roster(tmp_path).client_of(read_token(tmp_path / "client-0.token")) is None
+    assert roster(tmp_path).client_of(read_token(tmp_path / "client-0.token"), time.time()) is None
 
 
 @pytest.mark.parametrize(("client", "hours"), [(-1, 1.0), (10**9, 1.0), (0, 0.0), (0, float("nan")), (0, 9000.0)])
@@ -211,7 +212,7 @@ def test_of_two_that_use_one_code_at_once_one_gets_it(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         (winner,) = [token for token in threads.map(use, range(8)) if token is not None]
-    assert roster(tmp_path).client_of(winner) == 0
+    assert roster(tmp_path).client_of(winner, time.time()) == 0
 
 
 # A roster that is damaged while the server runs.
@@ -228,15 +229,15 @@ def test_a_roster_that_is_damaged_while_running_changes_nothing_and_is_logged_on
     (tmp_path / ACCESS).write_bytes(whole[:-5])
     assert not running_access.refresh()
     assert not running_access.refresh()
-    assert running_access.roster.client_of(token) == 0
+    assert running_access.roster.client_of(token, time.time()) == 0
     assert logged == ["access unreadable"]
     (tmp_path / ACCESS).unlink()
     assert not running_access.refresh()
-    assert running_access.roster.client_of(token) == 0
+    assert running_access.roster.client_of(token, time.time()) == 0
     (tmp_path / ACCESS).write_bytes(whole)
     revoke_client(tmp_path, 0)
     assert running_access.refresh()
-    assert running_access.roster.client_of(token) is None
+    assert running_access.roster.client_of(token, time.time()) is None
 
 
 # Over the network.
@@ -289,7 +290,7 @@ def test_after_a_lost_answer_the_token_is_kept_and_the_same_enrolment_goes_throu
     assert not out.exists()
     assert part.stat().st_mode & 0o777 == 0o600
     made = read_token(part)
-    assert roster(tmp_path).client_of(made) == 5
+    assert roster(tmp_path).client_of(made, time.time()) == 5
     with running(tmp_path) as server:
         assert enrol_client(server.address, code, out, insecure=True).client == 5
     assert read_token(out) == made

@@ -8,6 +8,7 @@ import socket
 import stat
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,9 +105,9 @@ def test_whoever_is_revoked_while_files_have_run_out_is_out_when_there_are_some_
     with monkeypatch.context() as patch:
         patch.setattr(rosters, "read_plain", _no_files_left)
         assert not access.refresh()
-    assert access.roster.client_of(token) == 0
+    assert access.roster.client_of(token, time.time()) == 0
     assert access.refresh()
-    assert access.roster.client_of(token) is None
+    assert access.roster.client_of(token, time.time()) is None
 
 
 def _no_files_left(_: Path) -> bytes:

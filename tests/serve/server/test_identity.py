@@ -2,10 +2,10 @@
 
 import logging
 import ssl
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import grpc
 import numpy as np
@@ -100,11 +100,6 @@ def test_a_client_whose_token_was_revoked_comes_again_with_a_new_one(tmp_path: P
 # Expiry.
 
 
-def clock_says(monkeypatch: pytest.MonkeyPatch, **later: float) -> None:
-    now = rosters.utc_now() + timedelta(**later)
-    monkeypatch.setattr(rosters, "time", SimpleNamespace(time=now.timestamp))
-
-
 def test_a_session_ends_when_its_token_expires_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +108,7 @@ def test_a_session_ends_when_its_token_expires_and_others_go_on(
     with running(tmp_path) as server, server.client(0) as client, server.client(1) as other:
         task = client.task(30)
         other.task(30)
-        clock_says(monkeypatch, days=31)
+        monkeypatch.setattr(server.shared.access, "now", (rosters.utc_now() + timedelta(days=31)).timestamp)
         with pytest.raises(UserError, match="the token has expired"):
             client.hold(task, 30)
         assert gave_up(client)
@@ -134,7 +129,7 @@ def test_an_operators_token_opens_no_session(tmp_path: Path) -> None:
                 client.wait_for_welcome(30)
             assert gave_up(client)
         assert server.shared.meters.refusals["token"] == 1
-        assert server.shared.access.roster.operator_of(server.token(0)) is None
+        assert server.shared.access.roster.operator_of(server.token(0), time.time()) is None
 
 
 @pytest.mark.parametrize("said", ["", "Bearer", "Bearer ", "bearer {}", "Basic {}", "{}", "Bearer  {}", "Bearer {} x"])

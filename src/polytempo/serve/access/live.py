@@ -9,6 +9,7 @@ from pathlib import Path
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access.roster import LONGEST_REASON, Quarantine, Roster, changes, changing, utc_now, with_tables
+from polytempo.serve.access.steady_time import SteadyTime
 from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS
 
@@ -29,6 +30,8 @@ class Access:
         self.directory = directory
         self.problem: str | None = None
         """Why the file cannot be read, if it cannot: who was revoked since is not known."""
+        self.now = SteadyTime(seconds=seconds)
+        """The time by which tokens expire."""
         self._seconds = seconds
         self._unreadable_since = 0.0
         self._lock = threading.Lock()

@@ -3,7 +3,6 @@ only the tokens' hashes, with one-time codes for enrolment and the clients in qu
 
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -53,6 +52,7 @@ class Pass(_Entry):
     """The one-time code that it was enrolled with: the same enrolment again is no new one."""
 
     def is_valid(self, now: float) -> bool:
+        """At this time, in seconds since 1970."""
         return self.expires is None or now < self.expires.timestamp()
 
 
@@ -130,15 +130,15 @@ class Roster(_Entry):
         data = json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
         write_bytes(path, data.encode(), 0o600, shared=True)
 
-    def client_of(self, token: str) -> int | None:
+    def client_of(self, token: str, now: float) -> int | None:
         """The client whose token this is and still counts; None if it is nobody's."""
         client = self._clients.get(hash_of(token))
-        return client if client is not None and self.clients[client].is_valid(time.time()) else None
+        return client if client is not None and self.clients[client].is_valid(now) else None
 
-    def operator_of(self, token: str) -> Operator | None:
+    def operator_of(self, token: str, now: float) -> Operator | None:
         """The operator whose token this is and still counts."""
         name = self._operators.get(hash_of(token))
-        if name is None or not self.operators[name].is_valid(time.time()):
+        if name is None or not self.operators[name].is_valid(now):
             return None
         return Operator(name, self.operators[name].role)
 
@@ -150,7 +150,7 @@ class Roster(_Entry):
         client = self._clients.get(token_hash)
         return client if client is not None and self.clients[client].code == used else None
 
-    def objection(self, client: int, token_hash: str) -> str | None:
+    def objection(self, client: int, token_hash: str, now: float) -> str | None:
         """Why a session that was begun with this token may not go on; None if it may."""
         entry = self.clients.get(client)
         if client in self.quarantined:
@@ -159,7 +159,7 @@ class Roster(_Entry):
             return "the token was revoked"
         if entry.token != token_hash:
             return "this client has been given another token"
-        return None if entry.is_valid(time.time()) else "the token has expired"
+        return None if entry.is_valid(now) else "the token has expired"
 
 
 def in_quarantine(quarantine: Quarantine) -> str:

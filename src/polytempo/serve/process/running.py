@@ -124,7 +124,7 @@ async def _operators_page(
     actions = Actions(
         partial(revoke_client, directory), partial(release, directory), partial(make_code, directory), reload
     )
-    admin = Admin(host.status, lambda token: access.roster.operator_of(token), actions, host.is_healthy)
+    admin = Admin(host.status, lambda token: access.roster.operator_of(token, access.now()), actions, host.is_healthy)
     context = None if certificate is None else certificate.web_context()
     port = await admin.start(address, context)
     try:

@@ -103,12 +103,12 @@ class Server:
 
     def enforce(self) -> None:
         """End the sessions of those who may not talk to the server any more."""
-        roster, now = self._access.roster, time.time()
+        roster, now = self._access.roster, time.monotonic()
         if self._enforced is not None and self._enforced[0] is roster and now < self._enforced[1] + 1.0:
             return
         self._enforced = roster, now
         for session in self._open:
-            reason = roster.objection(session.client, session.token_hash)
+            reason = roster.objection(session.client, session.token_hash, self._access.now())
             if reason is not None and session.expelled is None:
                 log("expelled", level=logging.WARNING, client=session.client, reason=reason)
                 session.expelled = reason
@@ -177,7 +177,7 @@ class Server:
         if self._access.is_blind:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the server cannot read who may talk to it")
         roster = self._access.roster
-        client = roster.client_of(token) if kind == "Bearer" else None
+        client = roster.client_of(token, self._access.now()) if kind == "Bearer" else None
         if client is None or not self._shows_certificate_of(client, context):
             reason = "no client has this token, or it has expired"
             if client is not None:
