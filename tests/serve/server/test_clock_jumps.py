@@ -19,6 +19,7 @@ from polytempo.serve.logs import log, log_to
 from polytempo.serve.paths import STATUS
 from polytempo.serve.server import status as statuses
 from polytempo.serve.server.clock import Clock
+from polytempo.serve.server.status import read_status
 from support.serving import ManualClock, hosted, join_all, nudge, running, until
 
 YEAR = 365 * 86400.0
@@ -157,6 +158,17 @@ def test_a_service_goes_on_through_a_jump_and_its_own_time_does_not_move(
     assert rows[-1][1] == wall.now
     assert status["uptime"] == served.clock.now
     assert status["written"] == wall.now
+
+
+def test_a_status_from_the_future_is_no_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock was set back, and the process that wrote it is gone. Its number may be another's by now."""
+    with hosted(tmp_path) as served:
+        served.host.write_status()
+        directory = served.host.journal.directory
+        assert read_status(directory)["running"]
+        now = statuses.time.time()
+        monkeypatch.setattr(statuses.time, "time", lambda: now - 3600)
+        assert not read_status(directory)["running"]
 
 
 def test_the_services_clock_stands_still_while_the_machine_sleeps() -> None:

@@ -81,7 +81,7 @@ def read_status(directory: Path) -> dict[str, Any]:
     """The last status, with ``running``: is the server alive?"""
     try:
         status: dict[str, Any] = json.loads(read_plain(directory / STATUS))
-        fresh = time.time() - status["written"] < 10 * WRITTEN_EVERY
+        fresh = abs(time.time() - status["written"]) < 10 * WRITTEN_EVERY  # written later than now: the clock was set
         return status | {"running": fresh and not status["stopped"] and _is_alive(status["process"])}
     except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
         raise UserError(f"{directory} holds no status. Expected the journal of a service (polytempo serve).") from None
