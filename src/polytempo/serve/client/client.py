@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from polytempo.core.schema import Schema
 from polytempo.serve.access.credentials import token_of
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import Connection, RefusedError
-from polytempo.serve.client.kept_task import KeptTask, check_folder, forget, read_kept, write_kept
+from polytempo.serve.client.kept_task import KeptTask, check_folder, claim, forget, read_kept, write_kept
 from polytempo.serve.client.tls import Pair, client_credentials
 from polytempo.serve.client.uploads import OwnUploads, Upload
 from polytempo.serve.logs import log
@@ -61,11 +61,9 @@ class Client:
         self._uploads, self._download = OwnUploads(encodings.upload), encodings.download
         self._task: Task | None = None
         self._keep = None if keep is None else Path(keep)
+        self._claim: IO[bytes] | None = None
         self._kept: KeptTask | None = None
         """Of an earlier session: the server has not said yet whether it still waits for it."""
-        if self._keep is not None:
-            check_folder(self._keep)
-            self._kept = read_kept(self._keep)
         self._welcome = pb.Welcome()
         self._sessions = 0
         self._changed = threading.Condition()
@@ -82,6 +80,10 @@ class Client:
             self._failed,
             certified=certificate is not None,
         )
+        if self._keep is not None:  # last: nobody closes a Client that could not be made
+            check_folder(self._keep)
+            self._claim = claim(self._keep)
+            self._kept = read_kept(self._keep)
         self._connection.open()
 
     def wait_for_welcome(self, timeout: float | None = None) -> tuple[int, Schema, int]:
@@ -224,6 +226,8 @@ class Client:
     def close(self) -> None:
         """End the session. The server waits a while for this client to come back."""
         self._connection.close()
+        if self._claim is not None:
+            self._claim.close()
 
     def __enter__(self) -> "Client":
         return self

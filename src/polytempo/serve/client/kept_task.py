@@ -6,11 +6,12 @@ import hashlib
 import json
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from polytempo.core.disk.files import write_bytes
+from polytempo.core.disk.locks import LockedError, take
 from polytempo.core.disk.reading import memory_limit, read_plain
-from polytempo.core.errors import UserError
+from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.wire_pb2 import Task, Welcome
 
@@ -40,6 +41,25 @@ def check_folder(path: Path) -> None:
     """The file may be missing, its folder not."""
     if path.is_dir() or not path.parent.is_dir():
         raise UserError(f"A task cannot be kept in {path}: expected a file's name in a folder that is there.")
+
+
+def claim(path: Path) -> IO[bytes] | None:
+    """Keep other processes from this file, until what is returned is closed. Two with one file would go on with each
+    other's tasks, and forget them. None where no lock can be written: then no task can be kept either."""
+    try:
+        lock = path.with_name(f"{path.name}.lock").open("ab")
+    except OSError as error:
+        log("task not kept", level=logging.WARNING, file=str(path), reason=str(error))
+        return None
+    try:
+        take(lock.fileno(), path)
+    except LockedError:
+        lock.close()
+        raise PassingError(
+            f"Another Client or process keeps its task in {path}. Give every client a file and a token of its own, or "
+            "wait until that one has ended."
+        ) from None
+    return lock
 
 
 def write_kept(path: Path, kept: KeptTask) -> None:
