@@ -29,6 +29,7 @@ from polytempo.serve.protocol.tasks import Membership, Model, Task, Tensors, mod
 __all__ = ["Client", "Membership", "Model", "Task", "Tensors"]
 
 REFUSALS_IN_A_ROW = 5
+"""After so many refused updates a client sends no more. Servers ignore a client after 20 refusals by default."""
 FLOAT32 = Encodings()
 
 
@@ -67,6 +68,8 @@ class Client:
         self._welcome = pb.Welcome()
         self._sessions = 0
         self._changed = threading.Condition()
+        self._refused: list[str] = []
+        """Why the last updates in a row were refused."""
         credentials = None
         if not insecure:
             credentials = partial(client_credentials, Path(str(ca)), certificate)
@@ -156,7 +159,9 @@ class Client:
     ) -> None:
         """Hand in the result of a task; when this returns it is safe with the server. Tensors that the task does not
         train may be left out. ``steps``: those done, if not all. With ``ready`` the next task is asked for.
-        ``accuracy`` and ``loss`` of the model that was received, on data of one's own, are shown to the operator."""
+        ``accuracy`` and ``loss`` of the model that was received, on data of one's own, are shown to the operator. After
+        5 refused updates in a row it sends no more, and is an error at once."""
+        self._check_refusals()
         text, extra = pack_answers(answers or {})
         upload = self._uploads.make(task, tensors, chosen, self._known_schema)
         push = pb.Push(
@@ -173,9 +178,12 @@ class Client:
         )
         try:
             self._connection.ask(pb.Head(push=push), _body(upload, extra), timeout)
-        except RefusedError:
+        except RefusedError as error:
             self._uploads.discard()
+            if not error.void and not task.withdrawn:
+                self._refused.append(str(error))
             raise
+        self._refused.clear()
         self._uploads.confirm(upload)
         with self._changed:
             if self._task is task:  # the reply brought no new one
@@ -190,10 +198,10 @@ class Client:
     ) -> Task | None:
         """Carry out tasks until so many updates were pushed (default: for ever). ``train`` returns the trained tensors,
         the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
-        result is safe with the server. After so many ``refusals`` in a row it gives up; that of a task which the server
-        has withdrawn meanwhile does not count. A client that keeps its task asks for one after its last update too: it
-        is returned, if the reply to that update has brought it."""
-        done = refused = 0
+        result is safe with the server. After so many ``refusals`` in a row it gives up, and after 5 in a row with those
+        before this run; that of a task which the server has withdrawn meanwhile does not count. A client that keeps its
+        task asks for one after its last update too: it is returned, if the reply to that update has brought it."""
+        done, earlier = 0, len(self._refused)
         while updates is None or done < updates:
             task = self.task()
             tensors, samples, *more = train(task)
@@ -203,15 +211,14 @@ class Client:
             arguments = {"ready": goes_on, **(more[0] if more else {})}
             try:
                 self.push(task, tensors, samples=samples, **arguments)
-                done, refused = done + 1, 0
+                done, earlier = done + 1, 0
                 if pushed is not None:
                     pushed(task)
             except RefusedError as error:
                 log("refused", level=logging.WARNING, task=task.number, reason=str(error))
                 if task.withdrawn:  # while its result was on its way: nothing is wrong with that
                     continue
-                refused += not error.void
-                if refused == refusals:
+                if len(self._refused) >= min(earlier + refusals, REFUSALS_IN_A_ROW):
                     raise
                 self._begin_anew()
         return self._task
@@ -236,6 +243,14 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _check_refusals(self) -> None:
+        """A loop that goes on after refusals would end in the server's quarantine."""
+        if len(self._refused) >= REFUSALS_IN_A_ROW:
+            raise UserError(
+                f"The server refused {len(self._refused)} updates in a row, so this client sends no more. The last "
+                f"reason: {self._refused[-1].rstrip('.')}. Correct the cause, then make a new Client."
+            )
 
     def _begin_anew(self) -> None:
         """Leave and come again, with nothing in hand."""

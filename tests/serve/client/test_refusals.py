@@ -1,0 +1,63 @@
+"""A client whose updates are refused ends before the server ignores it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polytempo.core.errors import UserError
+from polytempo.serve.client.client import Task
+from polytempo.serve.client.connection import RefusedError
+from support.serving import nudge, running
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
+
+def test_a_client_whose_updates_are_always_refused_ends_with_the_reason(tmp_path: Path) -> None:
+    with running(tmp_path) as server, server.client(0) as client, pytest.raises(RefusedError, match="NaN or Inf"):
+        client.run(lambda task: (nudge(task, float("nan")), 5), updates=1)
+    assert server.host.service.updates == 0
+
+
+def test_a_loop_that_goes_on_after_refusals_is_stopped_before_the_server_ignores_its_client(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        with server.client(0) as client:
+            task, said = client.task(30), []
+            for _ in range(30):
+                with pytest.raises(UserError) as refusal:
+                    client.push(task, nudge(task, float("nan")), samples=5, timeout=30)
+                said.append(type(refusal.value))
+        assert said == [RefusedError] * 5 + [UserError] * 25
+        assert "NaN or Inf. Correct the cause, then make a new Client." in str(refusal.value)
+        assert server.shared.meters.refusals["push"] == 5
+        with server.client(0) as mended:
+            mended.run(lambda task: (nudge(task), 5), updates=1)
+        assert server.shared.access.roster.quarantined == {}
+
+
+def test_only_refusals_in_a_row_stop_a_client(tmp_path: Path) -> None:
+    with running(tmp_path) as server, server.client(0) as client:
+        for _ in range(3):
+            task = client.task(30)
+            for _ in range(4):
+                with pytest.raises(RefusedError):
+                    client.push(task, nudge(task, float("nan")), samples=5, timeout=30)
+            client.push(task, nudge(task), samples=5, timeout=30)
+        assert server.host.service.updates == 3
+
+
+def test_refusals_are_counted_for_each_run(tmp_path: Path) -> None:
+    trained: list[int] = []
+
+    def train(task: Task) -> Any:
+        trained.append(task.number)
+        return nudge(task, float("nan")), 5
+
+    with running(tmp_path) as server, server.client(0) as client:
+        for _ in range(2):
+            with pytest.raises(RefusedError):
+                client.run(train, updates=1, refusals=2)
+        assert len(trained) == 4
+        with pytest.raises(RefusedError):
+            client.run(train, updates=1, refusals=2)
+        assert len(trained) == 5  # in a row, in all
