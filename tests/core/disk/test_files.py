@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polytempo.core.disk.files import write_bytes, write_whole
+from polytempo.core.disk.files import make_directory, write_bytes, write_whole
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -41,3 +41,22 @@ def test_only_what_is_durable_waits_for_the_disk(tmp_path: Path, monkeypatch: py
     write_bytes(tmp_path / "file", b"safe")
     write_whole(tmp_path / "file", lambda part: None)
     assert len(synced) == 4  # each time the file, and the directory's entry
+
+
+def test_the_name_of_each_new_directory_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("polytempo.core.disk.files.sync_directory", synced.append)
+    make_directory(tmp_path / "a" / "b", 0o700)
+    assert sorted(synced) == [tmp_path, tmp_path / "a"]
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    make_directory(tmp_path / "a" / "b", 0o700)  # whoever made it may have been killed before the sync
+    assert synced[2:] == [tmp_path / "a"]
+
+
+def test_a_directory_may_lie_in_one_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(directory: Path) -> None:
+        raise PermissionError(directory)
+
+    monkeypatch.setattr("polytempo.core.disk.files.sync_directory", refuse)
+    make_directory(tmp_path / "a")
+    assert (tmp_path / "a").is_dir()

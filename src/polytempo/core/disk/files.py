@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -55,6 +55,16 @@ def hand_over(descriptor: int, directory: Path) -> None:
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         owner = directory.stat()
         os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def make_directory(directory: Path, mode: int = 0o777) -> None:
+    """Make a directory, and those above it that are missing, so that they outlast a power cut. A name is synced with
+    the directory that it stands in. A directory that the caller may not read is left to whoever made it."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(mode=mode, parents=True, exist_ok=True)
+    for path in missing or [directory]:  # whoever made it may have been killed before the sync
+        with suppress(PermissionError):
+            sync_directory(path.parent)
 
 
 def sync_directory(directory: Path) -> None:

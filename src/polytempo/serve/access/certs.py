@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from polytempo.core.disk.files import write_bytes
+from polytempo.core.disk.files import make_directory, write_bytes
 from polytempo.core.errors import UserError
 from polytempo.serve.access.credentials import read_pem
 from polytempo.serve.access.roster import client_name
@@ -33,7 +33,7 @@ def make_certs(directory: Path, hosts: Sequence[str], days: int = 365) -> list[s
     given = [_general_name(host) for host in hosts] or _names_in(directory / SERVER_CERTIFICATE)
     names = list(dict.fromkeys([*given, *map(_general_name, ALWAYS_NAMED)]))
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory, 0o700)
         ca, ca_key = _read_ca(directory) or _make_ca(directory)
         _make_certificate(
             directory, "server", "Polytempo server", names, ExtendedKeyUsageOID.SERVER_AUTH, days, ca, ca_key

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from polytempo.core.disk.files import hand_over, write_bytes
+from polytempo.core.disk.files import hand_over, make_directory, write_bytes
 from polytempo.core.disk.locks import LockedError, take
 from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import PassingError, UserError
@@ -180,7 +180,7 @@ def changing(directory: Path, make: bool = False) -> Iterator[dict[str, Any]]:
     several programs may do so at once. ``make``: the directory, if it is not there."""
     try:
         if make:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(directory, 0o700)
         elif not directory.is_dir():
             raise UserError(f"There is no directory {directory}. Expected the --dir of `polytempo serve`.")
         lock = os.open(directory / f".{ACCESS}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 import polytempo
+from polytempo.core.disk.files import make_directory
 from polytempo.core.errors import UserError
 from polytempo.core.registry import imported_file
 from polytempo.core.state import load, save
@@ -134,7 +135,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     }
     service = begin()
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory, 0o700)
         save({"weights": initial}, directory / INITIAL, 0o600)
         if proxies is not None:
             write_proxies(directory / PROXIES, proxies, 0o600)

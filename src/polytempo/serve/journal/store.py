@@ -23,6 +23,7 @@ from typing import Any, cast
 from safetensors import SafetensorError
 from torch import Tensor
 
+from polytempo.core.disk.files import make_directory
 from polytempo.core.disk.locks import LockedError, take
 from polytempo.core.schema import Schema
 from polytempo.core.state import load, pack, save_packed
@@ -84,7 +85,7 @@ class Journal:
     def begin(cls, directory: Path, about: dict[str, Any], state: dict[str, Any]) -> "Journal":
         """A new journal: its first snapshot is the state before the first event."""
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directory(directory, 0o700)
         except OSError as error:
             raise unwritable(directory, error) from None
         journal = cls(directory)

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from polytempo.core.disk.files import hand_over, sync_directory, write_bytes
+from polytempo.core.disk.files import hand_over, make_directory, sync_directory, write_bytes
 from polytempo.core.errors import UserError
 from polytempo.serve.access.roster import Roster, with_tables
 from polytempo.serve.journal.copying import copy_file, copy_journal, renumber, write_new
@@ -68,7 +68,7 @@ def back_up(directory: Path, to: Path) -> Manifest:
     if to.exists() and not (to.is_dir() and not any(to.iterdir())):
         raise UserError(f"{to} exists already. Expected a new or an empty directory: give each backup its own.")
     with _in_plain_words(f"Cannot write a backup to {to}"):
-        to.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(to.parent)
         making = Path(tempfile.mkdtemp(prefix=f".{to.name}.", dir=to.parent))
         try:
             event = copy_journal(directory / JOURNAL, making / JOURNAL)
@@ -104,7 +104,7 @@ def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
     if target.exists() and any(target.iterdir()):
         raise UserError(f"{target} holds a journal already. Nothing was changed. Move it away, or choose another DIR.")
     with _in_plain_words(f"Cannot restore to {directory}"):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory, 0o700)
         shutil.rmtree(making, ignore_errors=True)  # a restore that was interrupted
         try:
             making.mkdir(mode=0o700)
