@@ -4,7 +4,8 @@ import logging
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from polytempo.serve.journal.database import JournalError
-from polytempo.serve.journal.store import Journal, Snapshot
+from polytempo.serve.journal.snapshot_files import Snapshot
+from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.state.service import Service
 

@@ -12,21 +12,18 @@ import json
 import os
 import sqlite3
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from polytempo.core.disk.files import make_directory
 from polytempo.core.disk.locks import LockedError, take
 from polytempo.core.schema import Schema
-from polytempo.core.state import load, pack, save_packed
+from polytempo.core.state import pack, save_packed
 from polytempo.serve.journal.database import (
     DamagedError,
     JournalError,
@@ -38,22 +35,13 @@ from polytempo.serve.journal.database import (
 )
 from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent, pack_event, unpack_event
 from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, segment_name
+from polytempo.serve.journal.snapshot_files import Snapshot, snapshot_name
 from polytempo.serve.paths import DATABASE, LOCK, STATUS
 from polytempo.serve.state.events import Event
 
 SMALL_BYTES = 32 << 10
 """Bodies up to this size lie in their rows."""
 KEPT_SNAPSHOTS = 2
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A state as a file."""
-
-    number: int
-    """Of the event that it was taken after."""
-    size: int
-    crc: int
 
 
 class Journal:
@@ -254,12 +242,11 @@ class Journal:
         """Keep the state after the last event, and forget what is older than the oldest snapshot kept."""
         self.keep_snapshot(self.write_snapshot(self.last, *pack(state)))
 
-    def write_snapshot(self, number: int, text: str, tensors: list[Tensor]) -> "Snapshot":
+    def write_snapshot(self, number: int, text: str, tensors: list[Tensor]) -> Snapshot:
         """The packed state after an event, as a file. Any thread may do this; the state counts when it is kept."""
-        path = self._snapshot_path(number)
         try:
-            save_packed(text, tensors, path, 0o600)
-            return Snapshot(number, path.stat().st_size, _file_crc(path))
+            save_packed(text, tensors, self.directory / snapshot_name(number), 0o600)
+            return Snapshot.of(self.directory, number)
         except OSError as error:
             raise unwritable(self.directory, error) from error
 
@@ -286,23 +273,15 @@ class Journal:
         return rows[0][0] if rows else 0
 
     def load_snapshot(self, number: int) -> dict[str, Any]:
-        path = self._snapshot_path(number)
         ((size, crc),) = self._query("SELECT size, crc FROM snapshots WHERE number = ?", number)
-        try:
-            if path.stat().st_size != size or _file_crc(path) != crc:
-                raise DamagedError(self.directory, number, f"{path.name} has changed since it was written")
-            return cast("dict[str, Any]", load(path))
-        except OSError as error:
-            raise DamagedError(self.directory, number, f"{path.name}: {error.strerror}") from None
-        except (SafetensorError, LookupError, TypeError, ValueError) as error:
-            raise DamagedError(self.directory, number, f"{path.name} is not understood: {error!r}") from None
+        return Snapshot(number, size, crc).read(self.directory)
 
     def files(self) -> dict[str, int]:
         """What its rows speak of: the names of files beside the database, and how many bytes of each."""
         segments = self._query("SELECT segment, max(begins + size) FROM events WHERE segment > 0 GROUP BY segment")
         snapshots = self._query("SELECT number, size FROM snapshots")
         return {segment_name(first): end for first, end in segments} | {
-            self._snapshot_path(number).name: size for number, size in snapshots
+            snapshot_name(number): size for number, size in snapshots
         }
 
     def forget_before_last_snapshot(self) -> None:
@@ -315,7 +294,7 @@ class Journal:
             self._database.execute("DELETE FROM snapshots WHERE number < ?", (numbers[0],))
             self._database.execute("DELETE FROM events WHERE number <= ?", (numbers[0],))
         segments = self._query("SELECT DISTINCT segment FROM events WHERE segment IS NOT NULL")
-        used = {segment_name(segment) for (segment,) in segments} | {self._snapshot_path(n).name for n in numbers}
+        used = {segment_name(segment) for (segment,) in segments} | {snapshot_name(n) for n in numbers}
         if self._segment is not None:
             used.add(segment_name(self._segment.first))
         # By name, so that what a crash left half done goes too.
@@ -323,9 +302,6 @@ class Journal:
             for path in self.directory.glob(pattern):
                 if path.name not in used:
                     path.unlink(missing_ok=True)
-
-    def _snapshot_path(self, number: int) -> Path:
-        return self.directory / f"snapshot-{number:012d}.safetensors"
 
     def close(self) -> None:
         if self._segment is not None:
@@ -361,11 +337,3 @@ class Journal:
 
     def _transaction(self) -> AbstractContextManager[None]:
         return transaction(self._database, self.directory)
-
-
-def _file_crc(path: Path) -> int:
-    crc = 0
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            crc = zlib.crc32(chunk, crc)
-    return crc
