@@ -13,8 +13,9 @@ from polytempo.serve.journal import snapshots as snapshots_module
 from polytempo.serve.journal import store as journal_module
 from polytempo.serve.journal.database import JournalError, connect, transaction, unwritable
 from polytempo.serve.journal.opening import open_service
+from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import DATABASE
-from support.serving import hosted, restarted, some_events, tiny_settings
+from support.serving import hosted, join_all, restarted, some_events, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")
 
@@ -45,6 +46,16 @@ class FullDatabase:
             self._database.executemany(sql, rows[:1])
             raise sqlite3.OperationalError("database or disk is full")
         return self._database.executemany(sql, rows)
+
+
+class FailingSync(FullDatabase):
+    """A connection whose commits reach the write-ahead log and are reported as failed: the sync was."""
+
+    def execute(self, sql: str, *values: Any) -> Any:
+        done = self._database.execute(sql, *values)
+        if sql.startswith(self._statement):
+            raise sqlite3.OperationalError("disk I/O error")
+        return done
 
 
 @pytest.mark.parametrize("point", ["pwritev", "part", "fdatasync", "BEGIN", "INSERT", "COMMIT", "segment"])
@@ -78,6 +89,89 @@ def test_a_full_disk_acknowledges_nothing_and_damages_nothing(
         served.push(0)
         assert served.digest() != before
         assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
+
+
+def test_after_a_sync_that_failed_and_a_kill_all_that_was_acknowledged_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        before = served.events()
+        with monkeypatch.context() as failing:
+            failing.setattr(served.host.journal, "_database", FailingSync(served.host.journal._database, "COMMIT"))
+            refused = served.pushed(0)
+            assert served.ask(0, *refused).refusal.again
+        again = served.after_crash(tmp_path / "kill")
+        *found, doubtful = again.events()
+        assert list(map(str, found)) == list(map(str, before))
+        assert doubtful.push is not None
+        assert doubtful.push.task == refused[0].push.task
+        updates = again.host.service.updates
+        again.hello(0, doubtful.push.task)
+        assert again.ask(0, *refused).WhichOneof("kind") == "task"
+        assert again.host.service.updates == updates
+        again.close()
+
+
+def test_bodies_of_a_commit_in_doubt_stay_until_another_took_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        (path,) = served.directory.glob("*.bodies")
+        before, body = path.stat().st_size, sum(map(len, served.pushed(0)[1]))
+        with monkeypatch.context() as failing:
+            failing.setattr(served.host.journal, "_database", FullDatabase(served.host.journal._database, "COMMIT"))
+            for _ in range(3):
+                assert served.push(0).refusal.again
+                assert path.stat().st_size == before + body
+        served.host.handle([])
+        assert path.stat().st_size == before
+        served.push(0)
+        assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
+
+
+def test_a_file_of_bodies_whose_sync_failed_is_not_written_to_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        before = {path: path.read_bytes() for path in served.directory.glob("*.bodies")}
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "fdatasync", fail)
+            assert served.push(0).refusal.again
+        served.push(0)
+        served.push(1)
+        assert {path: path.read_bytes() for path in before} == before
+        assert len(list(served.directory.glob("*.bodies"))) == len(before) + 1
+        assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
+
+
+def test_a_new_file_of_bodies_whose_sync_failed_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hosted(tmp_path) as served:
+        join_all(served)
+        monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1)
+        served.push(0)
+        for point in ("fsync", "fdatasync", "fdatasync"):
+            failed = served.host.journal._segment
+            with monkeypatch.context() as failing:
+                failing.setattr(os, point, fail)
+                assert served.push(0).refusal.again
+        served.push(0)
+        assert served.host.journal._segment is not failed
+        assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
+
+
+def test_what_a_killed_server_left_is_synced_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hosted(tmp_path) as served:
+        some_events(served)
+        killed = served.copied(tmp_path / "kill") / "journal"
+        synced: list[str] = []
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+        Journal(served.directory).close()
+        assert not synced  # the server that runs does so itself
+        Journal(killed).close()
+        assert synced == [str(killed / "journal.sqlite-wal")]
 
 
 def test_a_disk_has_room_again_when_what_did_not_fit_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from polytempo.core.disk.locks import LockedError, locked
 from polytempo.core.errors import PassingError, UserError
-from polytempo.serve.paths import DATABASE
+from polytempo.serve.paths import DATABASE, LOCK
+
+LOG = f"{DATABASE}-wal"
+"""SQLite's write-ahead log."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -66,13 +70,42 @@ def reading(directory: Path) -> Iterator[None]:
 def connect(directory: Path) -> sqlite3.Connection:
     with reading(directory):
         try:
+            # Before SQLite moves its content to the database, as whoever closes it last does.
+            _write_log_again_if_no_server_runs(directory)
             database = sqlite3.connect(directory / DATABASE, isolation_level=None, check_same_thread=False)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             database.executescript(_TABLES)
             return database
-        except sqlite3.OperationalError as error:
+        except (OSError, sqlite3.OperationalError) as error:
             raise unwritable(directory, error) from None
+
+
+def write_log_again(directory: Path) -> None:
+    """Make safe what the write-ahead log holds. A server that was killed may have left transactions there that were not
+    synced, or whose sync failed; Linux may then take their pages for written, and syncs only what is written again.
+    Only for whoever has the lock."""
+    try:
+        with (directory / LOG).open("r+b") as log:
+            content = log.read()
+            log.seek(0)
+            log.write(content)
+            log.flush()
+            os.fsync(log.fileno())
+    except FileNotFoundError:
+        return
+
+
+def _write_log_again_if_no_server_runs(directory: Path) -> None:
+    if (directory / LOCK).exists() and os.access(directory / LOG, os.W_OK):
+        with suppress(LockedError, PermissionError), locked(directory / LOCK, seconds=0.0):
+            write_log_again(directory)
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Is it SQLite, without room for a whole transaction? After any other error a commit may still have reached the
+    write-ahead log."""
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
 
 
 def unwritable(directory: Path, error: BaseException) -> JournalError:

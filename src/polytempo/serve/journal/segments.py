@@ -20,9 +20,16 @@ class Segment:
     def __init__(self, directory: Path, first: int) -> None:
         self.first = first
         self.end = 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        self._file = os.open(directory / segment_name(first), flags, 0o600)
-        sync_directory(directory)
+        self.sync_failed = False
+        """Linux may then take pages for written that are not, and a later sync proves nothing: begin another file."""
+        path = directory / segment_name(first)
+        path.unlink(missing_ok=True)  # a crash or a failed sync left it, and no row speaks of it
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            sync_directory(directory)
+        except OSError:
+            os.close(self._file)
+            raise
 
     def append(self, body: Sequence[Buffer], size: int) -> int:
         """Where the body begins. It is safe after ``sync``."""
@@ -35,7 +42,11 @@ class Segment:
         return begins
 
     def sync(self) -> None:
-        os.fdatasync(self._file)
+        try:
+            os.fdatasync(self._file)
+        except OSError:
+            self.sync_failed = True
+            raise
 
     def check_room(self, size: int) -> None:
         """Raises an OSError if so many bytes cannot be appended now."""
@@ -52,6 +63,16 @@ class Segment:
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def read_segment(directory: Path, first: int, begins: int, size: int) -> bytearray:
+    """So many bytes of the segment that begins with this event. Raises EOFError if there are fewer."""
+    body = bytearray(size)
+    with (directory / segment_name(first)).open("rb") as file:
+        file.seek(begins)
+        if file.readinto(body) != size:
+            raise EOFError
+    return body
 
 
 def segment_name(first: int) -> str:

@@ -6,11 +6,14 @@
     snapshot-NUMBER.safetensors the state after that event
 
 ``append`` writes the bodies and syncs them, then commits the rows; a row never speaks of bytes that are not safe. What
-a crash leaves behind the last row is forgotten."""
+a crash leaves behind the last row is forgotten.
+
+A commit whose sync fails is in doubt. SQLite rolls it back, but its rows lie in the write-ahead log: whoever opens the
+database after a kill finds them. They count until another transaction takes their place there. Until then their bodies
+stay, and events that were refused may turn out to have happened: clients try again, and a repeat is answered."""
 
 import json
 import os
-import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -29,12 +32,14 @@ from polytempo.serve.journal.database import (
     JournalError,
     UnwritableError,
     connect,
+    is_full,
     reading,
     transaction,
     unwritable,
+    write_log_again,
 )
 from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent, pack_event, unpack_event
-from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, segment_name
+from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, read_segment, segment_name
 from polytempo.serve.journal.snapshot_files import Snapshot, snapshot_name
 from polytempo.serve.paths import DATABASE, LOCK, STATUS
 from polytempo.serve.state.events import Event
@@ -42,6 +47,8 @@ from polytempo.serve.state.events import Event
 SMALL_BYTES = 32 << 10
 """Bodies up to this size lie in their rows."""
 KEPT_SNAPSHOTS = 2
+BRIEFLY = 1.0
+"""Seconds to wait for the lock: whoever opens a journal that was not closed holds it for a moment."""
 
 
 class Journal:
@@ -53,6 +60,7 @@ class Journal:
         self._segment: Segment | None = None
         self._failed_bytes = 0  # of the last events that could not be written
         self._unmarked: dict[int, str] = {}  # events that are void, and not yet marked so
+        self._doubtful_from: int | None = None  # where bodies of rows in doubt begin, in the open segment
         self._database = connect(directory)
         self.about: dict[str, Any] = {
             name: json.loads(value) for name, value in self._query("SELECT name, value FROM about")
@@ -105,7 +113,8 @@ class Journal:
             with suppress(PermissionError):  # nobody else may write here; who may read it is up to whoever made it
                 self.directory.chmod(self.directory.stat().st_mode & ~0o022)
             self._lock = os.open(self.directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-            take(self._lock, self.directory)
+            take(self._lock, self.directory, BRIEFLY)
+            write_log_again(self.directory)
         except LockedError:
             raise UnwritableError(f"Another server is running on the journal in {self.directory}.") from None
         except OSError as error:
@@ -137,7 +146,9 @@ class Journal:
     # Events.
 
     def append(self, events: Sequence[Event]) -> None:
-        """Write the events; they are safe when this returns. If it raises, none of them happened."""
+        """Write the events; they are safe when this returns. If it raises, none of them has happened for this process;
+        if it is killed before the next transaction, whoever starts next may find all of them."""
+        self._settle()
         segment = self._segment_for_more()
         began, batch = segment.end, self.last + 1
         packed = [pack_event(event, self.schema) for event in events]
@@ -148,8 +159,11 @@ class Journal:
             with self._transaction():
                 self._mark_void()
                 self._database.executemany(INSERT, rows)
-        except (OSError, sqlite3.Error, JournalError) as error:
-            segment.cut(began)
+        except (OSError, JournalError) as error:
+            if isinstance(error, OSError) or is_full(error.__cause__):
+                segment.cut(began)
+            else:
+                self._doubtful_from = began
             self._failed_bytes = sum(one.size for one in packed)
             raise unwritable(self.directory, error) from error
         self._unmarked.clear()
@@ -163,8 +177,17 @@ class Journal:
             return packed.row(number, batch, time.time())
         return packed.row(number, batch, time.time(), segment.first, segment.append(packed.body, packed.size))
 
+    def _settle(self) -> None:
+        """End the doubt about the last commit: another one takes its place in the write-ahead log."""
+        if self._doubtful_from is not None:
+            assert self._segment is not None, "the journal is not locked"
+            self.describe(self.about)
+            self._segment.cut(self._doubtful_from)
+            self._doubtful_from = None
+
     def check_writable(self) -> None:
         """Raises if what could not be written last cannot be written now."""
+        self._settle()
         segment = self._segment_for_more()
         try:
             segment.check_room(self._failed_bytes)
@@ -191,16 +214,12 @@ class Journal:
     def _body(self, row: EventRow) -> bytearray | None:
         if row.segment is None or row.begins is None:
             return None if row.body is None else bytearray(row.body)
-        body = bytearray(row.size)
         try:
-            with (self.directory / segment_name(row.segment)).open("rb") as file:
-                file.seek(row.begins)
-                whole = file.readinto(body) == row.size
+            return read_segment(self.directory, row.segment, row.begins, row.size)
+        except EOFError:
+            raise DamagedError(self.directory, row.number, "its body is cut off") from None
         except OSError as error:
             raise DamagedError(self.directory, row.number, error.strerror or str(error)) from None
-        if not whole:
-            raise DamagedError(self.directory, row.number, "its body is cut off")
-        return body
 
     def void(self, number: int, reason: str) -> None:
         """The strategy could not take this event: it is left out from now on. If the disk is full, the mark is made
@@ -325,9 +344,9 @@ class Journal:
         self._segment = opened
 
     def _segment_for_more(self) -> Segment:
-        """The open file of bodies, or another if that is full."""
+        """The open file of bodies, or another if that is full or its sync failed."""
         assert self._segment is not None, "the journal is not locked"
-        if self._segment.end >= SEGMENT_BYTES:
+        if self._segment.end >= SEGMENT_BYTES or self._segment.sync_failed:
             self._open_segment()
         return self._segment
 
