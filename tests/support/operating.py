@@ -62,6 +62,7 @@ def a_status(clients: int | list[dict[str, Any]] = 3, **changed: Any) -> dict[st
         "incoming_bytes": 1024,
         "access_problem": None,
         "journal_failing": False,
+        "strategy_failures": 0,
         "certificate_expires": 1_800_000_000.0,
         "bytes": {"in": 1_000_000, "out": 2_000_000},
         "requests": {"bounds": [0.01, 0.1], "counts": [90, 9, 1], "seconds": 1.5, "p50": 0.004, "p99": 0.012},

@@ -84,19 +84,12 @@ class Impatient(Strategy):
 
 
 class Brittle(Strategy):
-    """Fails half-way through an update whose answers say so, and at timers that are told to."""
-
-    def joined(self, client: int, now: float) -> Orders:
-        super().joined(client, now)
-        return [SetTimer(100.0, "break")] if client == 2 else None
+    """Fails half-way through an update whose answers say so."""
 
     def updated(self, update: Update, now: float) -> None:
         self.model.mix(update.weights, 0.5)
         if "break" in update.answers:
             raise ZeroDivisionError("half-way")
-
-    def fired(self, key: str, now: float) -> None:
-        raise ZeroDivisionError(key)
 
 
 def join_all(hosted: Hosted, clients: int = 2) -> None:

@@ -143,18 +143,6 @@ def test_overdue_timers_fire_in_order_after_a_restart_and_downtime_does_not_coun
         again.close()
 
 
-def test_a_timer_that_raises_stops_the_server_with_its_error(tmp_path: Path) -> None:
-    with hosted(tmp_path, "support.serving:Brittle") as served:
-        join_all(served, 3)
-        before = served.digest()
-        served.clock.now = 100.0
-        served.host.start()
-        served.host._thread.join(30)
-        assert isinstance(served.host.error, ZeroDivisionError)
-        assert all(session.ended for session in served.sessions.values())
-        assert restarted(tmp_path, served.settings) == before
-
-
 # A strategy that fails.
 
 

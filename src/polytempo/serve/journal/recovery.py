@@ -7,6 +7,7 @@ from typing import Any
 from polytempo.serve.journal.database import DamagedError, JournalError
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
+from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Service
 
 
@@ -22,10 +23,12 @@ def recover(journal: Journal, begin: Callable[[], Service], until: int | None = 
         service.load_state(state)
         for number, event in journal.events(after, until):
             if number in void:
-                continue
+                if event.kind != "fired":
+                    continue
+                event = Event("dropped", event.at, key=event.key)
             try:
                 service.apply(event)
-            except Exception as error:
+            except BaseException as error:  # a strategy may raise anything
                 if number < last_batch:
                     why = f"the strategy cannot take it again ({error!r})"
                     raise DamagedError(journal.directory, number, why) from error

@@ -154,7 +154,7 @@ def _as_found(real: Service, method: StrategySettings, objects: Mapping[str, Any
 
 def _fire_timers(other: Replayed, now: float) -> None:
     while (at := other.service.next_timer()) is not None and at <= now:
-        other.apply(Event("fired", at))
+        other.apply(Event("fired", at, key=other.service.timers[0][2]))
 
 
 def _tell(other: Replayed, event: Event) -> None:

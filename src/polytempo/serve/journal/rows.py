@@ -99,6 +99,11 @@ def pack_event(event: Event, schema: Schema) -> PackedEvent:
     return PackedEvent(event, json.dumps(detail), body, sum(map(len, body)))
 
 
+def instead_of(row: EventRow) -> Event | None:
+    """What happens in place of an event that is void: a timer is gone all the same, anything else did not happen."""
+    return Event("dropped", row.at, key=json.loads(row.detail)["key"]) if row.kind == "fired" else None
+
+
 def unpack_event(row: EventRow, body: bytearray | None, schema: Schema) -> Event:
     detail = json.loads(row.detail)
     if body is None:

@@ -38,7 +38,7 @@ from polytempo.serve.journal.database import (
     unwritable,
     write_log_again,
 )
-from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent, pack_event, unpack_event
+from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent, instead_of, pack_event, unpack_event
 from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, read_segment, segment_name
 from polytempo.serve.journal.snapshot_files import Snapshot, snapshot_name
 from polytempo.serve.paths import DATABASE, LOCK, STATUS
@@ -196,15 +196,18 @@ class Journal:
         self.describe(self.about)
 
     def events(self, after: int, until: int | None = None) -> Iterator[tuple[int, Event]]:
-        """The events behind a snapshot, with their numbers. Those that the strategy could not take are left out."""
+        """The events behind a snapshot, with their numbers. Void ones are left out; of a timer it stays that it is
+        gone."""
         schema = self.schema
         with reading(self.directory):
             cursor = self._database.execute(
-                f"SELECT {COLUMNS} FROM events WHERE number > ? AND number <= ? AND void IS NULL ORDER BY number",
+                f"SELECT {COLUMNS} FROM events WHERE number > ? AND number <= ? ORDER BY number",
                 (after, self.last if until is None else until),
             )
             for row in map(EventRow._make, cursor):
-                if row.number in self._unmarked:
+                if row.void is not None or row.number in self._unmarked:
+                    if (instead := instead_of(row)) is not None:
+                        yield row.number, instead
                     continue
                 body = self._body(row)
                 if not row.is_intact(body):

@@ -5,6 +5,7 @@ import logging
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -165,7 +166,7 @@ class Host:
     def _decide(self, request: Request) -> Decision:
         try:
             return self.handlers.decide(request, self.service, self.clock())
-        except Exception as error:  # in what it would be served now
+        except BaseException as error:  # in what it would be served now
             return self._no_reply(request, error)
 
     # Events.
@@ -175,7 +176,7 @@ class Host:
         try:
             self.journal.append(events)
             self.shared.meters.journal_failing = False
-        except JournalError as error:
+        except (JournalError, MemoryError) as error:
             self.shared.meters.journal_failing = True
             log("journal failed", level=logging.ERROR, reason=str(error))
             self.shared.meters.refusals["journal"] += len(requests)
@@ -186,15 +187,24 @@ class Host:
         return True
 
     def _apply(self, events: list[tuple[Request, Event]]) -> None:
-        for i, (request, event) in enumerate(events):
-            try:
-                orders = apply_and_log(self.service, event)
-            except Exception as error:
-                self._roll_back(self.journal.last - len(events) + i + 1, error)
-                self._refuse(request, Refusal(f"the strategy could not take it: {error!r}"))
+        first = self.journal.last - len(events) + 1
+        for number, (request, event) in enumerate(events, first):
+            orders = self._let_happen(number, event)
+            if isinstance(orders, BaseException):
+                self._refuse(request, Refusal(f"the strategy could not take it: {orders!r}"))
                 self._disconnect_all()
                 return
             self._tell(request, event, orders)
+
+    def _let_happen(self, number: int, event: Event) -> list[Dispatched] | BaseException:
+        """Apply an event of the journal. If the strategy fails, the event is rolled back: returns why."""
+        try:
+            orders = apply_and_log(self.service, event)
+        except BaseException as error:  # a strategy may raise anything
+            self.shared.meters.strategy_failures += 1
+            self._roll_back(number, event, error)
+            return error
+        return orders
 
     def _tell(self, request: Request, event: Event, orders: list[Dispatched]) -> None:
         """Send the event's orders, and the reply to whoever asked."""
@@ -209,13 +219,16 @@ class Host:
             sessions = self.presence.sessions
             for reply in event_replies(self.service, sessions, request, event, orders, encodings):
                 self._send(reply)
-        except Exception as error:  # the event is safe, but the strategy has no model to give
+        except BaseException as error:  # the event is safe, but the strategy has no model to give
             self._refuse(request, self._no_reply(request, error))
 
-    def _roll_back(self, number: int, error: Exception) -> None:
+    def _roll_back(self, number: int, event: Event, error: BaseException) -> None:
         """The strategy failed half-way through an event: leave the event out, and go back to the journal's state."""
-        log("rolled back", level=logging.ERROR, number=number, error=error)
+        log("rolled back", level=logging.ERROR, number=number, description=event.description, error=error)
         self.journal.void(number, repr(error))
+        # There may be no memory for two states: let go of the broken one, which the error's frames hold too.
+        traceback.clear_frames(error.__traceback__)
+        self.service = self._begin()
         self.service = recover(self.journal, self._begin)
 
     def _disconnect_all(self) -> None:
@@ -233,7 +246,7 @@ class Host:
         for session, message, request in reply:
             session.send(message, request)
 
-    def _no_reply(self, request: Request, error: Exception) -> Refusal:
+    def _no_reply(self, request: Request, error: BaseException) -> Refusal:
         log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
         return Refusal(f"the strategy has no reply: {error!r}", blames=False)
 
@@ -273,29 +286,39 @@ class Host:
     # What is due.
 
     def _fire_timers(self) -> None:
-        while (at := self.service.next_timer()) is not None and at <= (now := self.clock()):
+        """As many as there are now: a strategy that sets timers for now, again and again, must not starve others."""
+        for _ in range(len(self.service.timers)):
+            at, now = self.service.next_timer(), self.clock()
+            if at is None or at > now:
+                return
             event = Event("fired", now, key=self.service.timers[0][2])
             if not self._write([event], []):
                 return
-            orders = apply_and_log(self.service, event)
+            orders = self._let_happen(self.journal.last, event)
+            if isinstance(orders, BaseException):  # this timer is gone, and others may be due
+                self._disconnect_all()
+                continue
             level = logging.INFO if orders else logging.DEBUG
             log("fired", level=level, key=event.key, at=now, orders=len(orders))
             self._send(order_messages(self.service, self.presence.sessions, orders))
 
     def _expire_absent(self) -> None:
         """Clients that have been away for longer than the patience have left."""
-        now = self.clock()
-        for client in self.presence.expired(now):
-            event = Event("left", now, client)
-            if not self._write([event], []):
+        for client in self.presence.expired(self.clock()):
+            if not self._expire(client):
                 return
-            self.presence.stop_expecting(client)
-            self.refusals.remember_expired(client, self.service.open_task(client))
-            log("expired", client=client, at=now)
-            try:
-                orders = apply_and_log(self.service, event)
-                self._send(order_messages(self.service, self.presence.sessions, orders))
-            except Exception as error:
-                self._roll_back(self.journal.last, error)
-                self._disconnect_all()
-                return
+
+    def _expire(self, client: int) -> bool:
+        """The client has left. Returns whether to go on: not if the journal or the strategy could not take it."""
+        event = Event("left", self.clock(), client)
+        if not self._write([event], []):
+            return False
+        self.presence.stop_expecting(client)
+        self.refusals.remember_expired(client, self.service.open_task(client))
+        log("expired", client=client, at=event.at)
+        orders = self._let_happen(self.journal.last, event)
+        if isinstance(orders, BaseException):
+            self._disconnect_all()
+            return False
+        self._send(order_messages(self.service, self.presence.sessions, orders))
+        return True

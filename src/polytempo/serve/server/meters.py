@@ -24,6 +24,8 @@ class Meters:
         self.incoming_bytes: Callable[[], int] = lambda: 0
         """Of messages that have come in part, or wait for the host."""
         self.journal_failing = False
+        self.strategy_failures = 0
+        """Events that were rolled back because the strategy failed on them."""
         self.certificate_expires: float | None = None
         """Seconds since 1970; None in plaintext."""
         self.mutual = False
@@ -46,6 +48,7 @@ class Meters:
             "sessions": self.sessions,
             "incoming_bytes": self.incoming_bytes(),
             "journal_failing": self.journal_failing,
+            "strategy_failures": self.strategy_failures,
             "certificate_expires": self.certificate_expires,
             "mutual": self.mutual,
             "bytes": {"in": self.bytes_in, "out": self.bytes_out},

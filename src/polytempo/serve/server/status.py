@@ -66,7 +66,7 @@ class StatusFile:
             self.last = {"stopped": stopping, "updates_per_second": rate, **_status(sources)}
             # Not durable: the next one comes in a second, and a sync may take as long.
             write_bytes(self._path, json.dumps(self.last).encode(), 0o600, durable=False)
-        except Exception as error:  # a full disk stops the journal, with an error; the status alone stops nothing
+        except BaseException as error:  # of the disk, or of the strategy: the status alone stops nothing
             log("status failed", level=logging.WARNING, reason=repr(error))
 
     def _count_rate(self, now: float, updates: int) -> float:

@@ -5,7 +5,9 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-Kind = Literal["joined", "ready", "updated", "pulled", "fired", "left", "renumbered"]
+Kind = Literal["joined", "ready", "updated", "pulled", "fired", "dropped", "left", "renumbered"]
+"""``dropped``: a timer on which the strategy failed, or which an operator left out. It is gone; the strategy is told
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +43,16 @@ class Event:
     """Of a timer that fired."""
     number: int = 0
     """``renumbered``: orders are numbered from here on."""
+
+    @property
+    def description(self) -> str:
+        """What happened, in words for an operator."""
+        words = {
+            "joined": f"client {self.client} joined",
+            "ready": f"client {self.client} asked for work",
+            "updated": f"update of client {self.client}",
+            "pulled": f"client {self.client} pulled its model",
+            "fired": f"timer {self.key!r}",
+            "left": f"client {self.client} left",
+        }
+        return words.get(self.kind, self.kind)

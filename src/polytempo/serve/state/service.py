@@ -2,12 +2,14 @@
 that a journal of events is all that has to be kept safe; it does no I/O and reads no clock."""
 
 import heapq
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from polytempo.core.branch import branches
+from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
 from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
@@ -97,14 +99,26 @@ class Service:
         if event.kind == "pulled":
             return self._obey(self.strategy.pulled(client, self.now))
         if event.kind == "fired":
-            _, _, key = heapq.heappop(self.timers)
-            return self._obey(self.strategy.fired(key, self.now))
+            self._take_timer(event.key)
+            return self._obey(self.strategy.fired(event.key, self.now))
+        if event.kind == "dropped":
+            with suppress(StrategyError):  # whatever set it may have been left out too
+                self._take_timer(event.key)
+            return []
         if event.kind == "left":
             self._become(client, Status.AWAY)
             self.flights.pop(client, None)
             return self._obey(self.strategy.left(client, self.now))
         self.number = event.number
         return []
+
+    def _take_timer(self, key: str) -> None:
+        """Remove the first timer with this key."""
+        found = min((timer for timer in self.timers if timer[2] == key), default=None)
+        if found is None:
+            raise StrategyError(f"no timer {key!r} is set")
+        self.timers.remove(found)
+        heapq.heapify(self.timers)
 
     def _ready(self, client: int) -> list[Dispatched]:
         self._become(client, Status.READY)
