@@ -38,13 +38,19 @@ class Snapshots:
             self._keep()
         if self._journal.last != self._journal.newest_snapshot():
             self._begin(service)
+        if self._writing is not None:
             self._keep()
 
     def close(self) -> None:
         self.writer.shutdown()
 
     def _begin(self, service: Service) -> None:
-        self._writing = self.writer.submit(self._journal.write_snapshot, self._journal.last, *service.frozen())
+        try:
+            frozen = service.frozen()
+        except (MemoryError, RuntimeError) as error:  # the second is torch's word for it
+            self._failed(error)
+            return
+        self._writing = self.writer.submit(self._journal.write_snapshot, self._journal.last, *frozen)
 
     def _keep(self) -> None:
         writing, self._writing = self._writing, None
@@ -53,7 +59,10 @@ class Snapshots:
             made = writing.result()
             self._journal.keep_snapshot(made)
             log("snapshot", number=made.number, bytes=made.size)
-        except JournalError as error:
-            # The events are safe; the next snapshot is tried after as many again.
-            log("snapshot failed", level=logging.ERROR, reason=str(error))
-            self._journal.unsaved_events = self._journal.unsaved_bytes = 0
+        except (JournalError, MemoryError, RuntimeError) as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """The events are safe; the next snapshot is tried after as many again."""
+        log("snapshot failed", level=logging.ERROR, reason=str(error) or type(error).__name__)
+        self._journal.unsaved_events = self._journal.unsaved_bytes = 0
