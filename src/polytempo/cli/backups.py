@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from polytempo.cli.options import Json
+from polytempo.cli.options import AcceptVersion, Json, LeaveOut, LoseTail
+from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.process.backup import back_up
 from polytempo.serve.process.backup import restore as restore_backup
 
@@ -28,13 +29,13 @@ def backup(
 def restore(
     copy: Annotated[Path, typer.Argument(metavar="BACKUP", help="what `polytempo backup` wrote")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="the service's directory; it must have no journal")],
-    lose_tail: Annotated[
-        bool, typer.Option("--lose-tail", help="restore although events that cannot be replayed are lost")
-    ] = False,
+    leave_out: LeaveOut = [],  # noqa: B006
+    accept_version: AcceptVersion = False,
+    lose_tail: LoseTail = False,
     as_json: Json = False,
 ) -> None:
     """Make a service from a backup. Clients go on by themselves; tasks that they got after the backup are void."""
-    restored = restore_backup(copy, directory, lose_tail)
+    restored = restore_backup(copy, directory, Consent(lose_tail, accept_version, tuple(leave_out)))
     if as_json:
         print(json.dumps({"event": restored.event, "digest": restored.digest, "kept": restored.kept}))
         return

@@ -42,6 +42,8 @@ def status(
     )
     if found["access_problem"] is not None:
         console.print(f"locked, nobody new is let in: {found['access_problem']}", markup=False)
+    for row in found.get("left_out", ()):
+        console.print(f"event {row['event']} ({row['description']}) was left out on {row['when']}", markup=False)
     names = {name: name.replace("clusters.branches.", "cluster ") for name in found["branches"]}
     if names:
         versions = ", ".join(f"{names[name]}: {version}" for name, version in found["branches"].items())

@@ -17,6 +17,13 @@ GIVEN_OTHERWISE = ("strategy", "parameters", "drift")
 """Fields that most commands take in another form: as an argument, as --set, in a file."""
 
 Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
+LeaveOut = Annotated[
+    list[int], typer.Option(metavar="EVENT", help="Go on without this event of the journal (may be repeated).")
+]
+AcceptVersion = Annotated[
+    bool, typer.Option("--accept-version", help="Replay with this version of the code what another one wrote.")
+]
+LoseTail = Annotated[bool, typer.Option("--lose-tail", help="Go on although events that cannot be replayed are lost.")]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the strategy")]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from polytempo.cli.options import Set, parse_assignments, with_options
+from polytempo.cli.options import AcceptVersion, LeaveOut, LoseTail, Set, parse_assignments, with_options
 from polytempo.core.encodings import Encodings
 from polytempo.core.errors import UserError
 from polytempo.serve.addresses import checked_address
@@ -17,6 +17,7 @@ from polytempo.serve.client.client import Client
 from polytempo.serve.client.join import join as join_service
 from polytempo.serve.client.own_data import JoinSettings, make_join_settings
 from polytempo.serve.client.tls import pair_of
+from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.logs import log_to
 from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
@@ -42,9 +43,9 @@ def serve(
     admin: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="where operators reach its page and metrics (default: not)")
     ] = None,
-    lose_tail: Annotated[
-        bool, typer.Option("--lose-tail", help="go on although events that cannot be replayed are lost")
-    ] = False,
+    leave_out: LeaveOut = [],  # noqa: B006
+    accept_version: AcceptVersion = False,
+    lose_tail: LoseTail = False,
     log_level: LogLevel = "info",
     *,
     settings: dict[str, Any],
@@ -61,7 +62,8 @@ def serve(
 
     operators = None if admin is None else checked_address(admin)
     endpoints = Endpoints(checked_address(listen), insecure, mtls, operators)
-    run_service(ServeOptions(directory, service, endpoints, lose_tail, log_level), on_listening)
+    consent = Consent(lose_tail, accept_version, tuple(leave_out))
+    run_service(ServeOptions(directory, service, endpoints, consent, log_level), on_listening)
 
 
 @with_options(JoinSettings, but=())

@@ -65,6 +65,16 @@ class Flight:
         refresh = next((send for sent, send in self.sends if sent == number), None)
         return None if refresh is None else base_of(self.order, chosen, refresh)
 
+    def renumber(self, number: int) -> int:
+        """Number the task and what was sent after it from the next number on. Returns the last that was used."""
+        self.number = number + 1
+        self.sends = [(self.number + i, send) for i, (_, send) in enumerate(self.sends, 1)]
+        last = self.number + len(self.sends)
+        if self.reported:
+            last = self.reported = last + 1
+        self.forgotten = 0
+        return last
+
     def refresh(self, number: int, send: Send) -> None:
         """Remember a refresh."""
         self.sends.append((number, send))
@@ -80,11 +90,4 @@ class Flight:
 
     def tensors(self) -> list[Tensor]:
         """Everything that was sent."""
-        order, offered = self.order, self.order.candidates
-        optional = (order.objective.anchor, order.objective.linear, order.mask)
-        return [
-            order.weights,
-            *(tensor for tensor in optional if tensor is not None),
-            *(() if offered is None else offered.models),
-            *(send.weights for _, send in self.sends),
-        ]
+        return [*self.order.tensors(), *(send.weights for _, send in self.sends)]

@@ -99,6 +99,12 @@ class Train:
     """Layer names: only these layers are trained and uploaded. Empty: all."""
     due: Due | None = None
 
+    def tensors(self) -> list[Tensor]:
+        """Everything that the client is sent."""
+        optional = (self.objective.anchor, self.objective.linear, self.mask)
+        offered = () if self.candidates is None else self.candidates.models
+        return [self.weights, *(tensor for tensor in optional if tensor is not None), *offered]
+
     @property
     def models_down(self) -> int:
         """How many vectors as long as the model the client has to download for it."""

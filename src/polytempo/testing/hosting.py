@@ -15,6 +15,7 @@ from torch import Tensor
 from polytempo.core.state import pack
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Roster
+from polytempo.serve.journal.continuing import NO_CONSENT, Consent
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body
@@ -77,12 +78,14 @@ class AtOnce(Executor):
 class Hosted:
     """A host that does what the test asks, at the time that the test says it is."""
 
-    def __init__(self, directory: Path, strategy: str = "fedasync", *, lose_tail: bool = False, **given: Any) -> None:
+    def __init__(
+        self, directory: Path, strategy: str = "fedasync", *, consent: Consent = NO_CONSENT, **given: Any
+    ) -> None:
         self.operations = given.pop("operations", None) or operations_of(given)
         settings = given.pop("settings", None) or tiny_settings(directory, strategy, **given)
         self.directory, self.settings = directory / "journal", settings
         self.clock = ManualClock()
-        self.opened = open_service(self.directory, settings, lose_tail)
+        self.opened = open_service(self.directory, settings, consent)
         self.shared = Shared(self.operations, Access(directory, Roster()))
         self.host = Host(self.opened, self.shared, self.clock)
         self.host.snapshots.writer = AtOnce()
@@ -197,9 +200,9 @@ def hosted(directory: Path, strategy: str = "fedasync", **given: Any) -> Iterato
         host.close()
 
 
-def restarted(directory: Path, settings: ServiceSettings, lose_tail: bool = False) -> str:
+def restarted(directory: Path, settings: ServiceSettings, consent: Consent = NO_CONSENT) -> str:
     """Digest of the state that the journal in this directory stands for."""
-    opened = open_service(directory / "journal", settings, lose_tail)
+    opened = open_service(directory / "journal", settings, consent)
     opened.journal.close()
     return opened.service.digest()
 

@@ -144,7 +144,7 @@ def test_an_acknowledged_event_that_fails_at_replay_is_never_left_out_silently(
 
         with monkeypatch.context() as broken:
             broken.setattr("polytempo.strategies.methods.fedasync.FedAsync.updated", fail)
-            with pytest.raises(DamagedError, match="cannot take it again"):
+            with pytest.raises(DamagedError, match=r"cannot take event \d+ .* again"):
                 open_service(directory / "journal", served.settings)
         assert restarted(directory, served.settings) == served.digest()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.database import DamagedError, JournalError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.store import Journal
@@ -26,7 +27,7 @@ def test_a_damaged_body_is_named_and_its_tail_is_lost_only_on_request(damage: An
             open_service(directory / "journal", served.settings)
         after = {path.name: path.read_bytes() for path in journal_files(directory, "*.bodies")}
         assert {name: after[name] for name in before} == before
-        again = Hosted(directory, settings=served.settings, lose_tail=True)
+        again = Hosted(directory, settings=served.settings, consent=Consent(lose_tail=True))
         again.hello(2)
         lost_task = served.task(2)
         assert refused(again.push(2, task=lost_task, base=lost_task), "not yours")
@@ -67,7 +68,7 @@ def test_without_a_readable_snapshot_nothing_is_guessed_and_nothing_deleted(lose
         for path in journal_files(directory, "snapshot-*"):
             flip(path)
         with pytest.raises(JournalError, match=r"No snapshot .* can be read. Nothing was changed."):
-            open_service(directory / "journal", served.settings, lose_tail)
+            open_service(directory / "journal", served.settings, Consent(lose_tail))
         for path in journal_files(directory, "snapshot-*"):
             flip(path)
         assert restarted(directory, served.settings) == served.digest()
@@ -110,7 +111,7 @@ def test_a_crash_while_a_tail_is_given_up_does_not_hide_that_it_was(
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "replace_tail", replace_and_crash)
         with pytest.raises(KeyboardInterrupt):
-            open_service(directory / "journal", served.settings, lose_tail=True)
+            open_service(directory / "journal", served.settings, Consent(lose_tail=True))
     opened = open_service(directory / "journal", served.settings)
     assert opened.service.number > 1_000_000
     opened.journal.close()

@@ -6,6 +6,7 @@ import pytest
 
 from polytempo.core.state import digest
 from polytempo.serve.journal import opening
+from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
@@ -30,7 +31,7 @@ def test_another_version_does_not_replay_a_tail(tmp_path: Path, monkeypatch: pyt
         as_another_version(monkeypatch)
         with pytest.raises(JournalError, match=r"another version \(code changed\).* 1 events after .*--lose-tail"):
             open_service(directory / "journal", served.settings)
-        again = Hosted(directory, settings=served.settings, lose_tail=True)
+        again = Hosted(directory, settings=served.settings, consent=Consent(lose_tail=True))
         assert digest(again.host.service.strategy.save_state()) == digest(
             recover(served.host.journal, served.opened.begin, served.host.journal.last - 1).strategy.save_state()
         )

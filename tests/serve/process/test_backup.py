@@ -17,7 +17,7 @@ from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.journal import copying
 from polytempo.serve.journal import store as journals
-from polytempo.serve.journal.opening import RENUMBERED_BY
+from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, DATABASE
@@ -205,7 +205,7 @@ def test_a_backup_of_another_version_is_restored_only_up_to_its_snapshot_and_onl
     with pytest.raises(UserError, match="written by another version"):
         restore(tmp_path / "copy", tmp_path / "elsewhere")
     assert not list((tmp_path / "elsewhere").iterdir())
-    assert restore(tmp_path / "copy", tmp_path / "elsewhere", lose_tail=True).event == 1
+    assert restore(tmp_path / "copy", tmp_path / "elsewhere", Consent(lose_tail=True)).event == 1
 
 
 def test_directories_that_hold_something_are_refused(stopped, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Send
 from polytempo.serve.access.credentials import read_token
+from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.logs import log_to
@@ -77,7 +78,7 @@ def test_a_database_that_has_lost_its_end_is_an_error_and_the_lost_tasks_are_not
     settings = tiny_settings(tmp_path)
     with pytest.raises(UserError, match="has lost its end"):
         open_service(copy, settings)
-    opened = open_service(copy, settings, lose_tail=True)
+    opened = open_service(copy, settings, Consent(lose_tail=True))
     assert opened.service.number > 1_000_000
     opened.journal.close()
 
@@ -174,13 +175,13 @@ def test_an_event_that_could_not_be_marked_void_on_a_full_disk_is_marked_with_th
         served.ready(0)
         journal = served.host.journal
         with monkeypatch.context() as full:
-            full.setattr(journal, "_mark_void", lambda: full_disk() if journal._unmarked else None)
+            full.setattr(journal.marks, "write", lambda _: full_disk() if journal.marks.void else None)
             assert "could not take it" in served.push(0, answers={"break": 1}).refusal.reason
-        assert journal._unmarked
+        assert journal.marks.void
         served.reconnect(0)
         served.push(0)
         served.push(0)
-        assert not journal._unmarked
+        assert not journal.marks.void
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
 
 

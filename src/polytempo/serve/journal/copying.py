@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import IO
 
 from polytempo.core.errors import PassingError, UserError
+from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
 from polytempo.serve.journal.database import DamagedError, connect, reading
-from polytempo.serve.journal.opening import RENUMBERED_BY, open_service, settings_in
+from polytempo.serve.journal.opening import open_service, settings_in
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import DATABASE, INITIAL, PROXIES
 from polytempo.serve.state.events import Event
@@ -93,9 +94,9 @@ def write_new(path: Path, chunks: Iterable[bytes]) -> int:
     return written
 
 
-def renumber(journal_directory: Path, lose_tail: bool) -> tuple[int, str]:
+def renumber(journal_directory: Path, consent: Consent) -> tuple[int, str]:
     """Recover the state, and let orders be numbered from far ahead on. The last event before, and its digest."""
-    opened = open_service(journal_directory, settings_in(journal_directory), lose_tail)
+    opened = open_service(journal_directory, settings_in(journal_directory), consent)
     try:
         service, event, digest = opened.service, opened.journal.last, opened.service.digest()
         opened.journal.append([Event("renumbered", service.now, number=service.number + RENUMBERED_BY)])

@@ -1,8 +1,6 @@
 """A service on its journal: begun, or continued where it was when it last stopped, however it stopped."""
 
 import hashlib
-import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,8 @@ from polytempo.core.state import load, save
 from polytempo.core.validation import refusal
 from polytempo.core.versions import versions
 from polytempo.learn.proxies import WARM_UP_EPOCHS
-from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.continuing import NO_CONSENT, Consent, code_of, continued
+from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.proxies import (
     check_needed,
     check_unchanged,
@@ -30,22 +29,16 @@ from polytempo.serve.journal.proxies import (
     make_proxy_sets,
     proxies_digest,
 )
-from polytempo.serve.journal.recovery import newest_snapshot, recover
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
-from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES, STATUS
+from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES
 from polytempo.serve.protocol.welcome import check_welcome_fits
-from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Service
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import write_proxies
 
 FORMAT = 2
 """Of journals. Those of Polytempo 0.1 name none; their snapshots hold classes that have moved since."""
-RENUMBERED_BY = 10**12
-"""When events were lost, orders are numbered so far ahead that no client's old task is taken for a new one,
-however many they were: at a thousand orders a second this many take thirty years."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +52,12 @@ class Opened:
 
 
 def open_service(
-    directory: Path, settings: ServiceSettings, lose_tail: bool = False, objects: Mapping[str, Any] | None = None
+    directory: Path,
+    settings: ServiceSettings,
+    consent: Consent = NO_CONSENT,
+    objects: Mapping[str, Any] | None = None,
 ) -> Opened:
-    """Begin a service in a new directory, or continue the one that is there. ``lose_tail`` allows to lose events that
-    cannot be replayed: damaged ones, or those that another version of the code wrote after its last snapshot."""
+    """Begin a service in a new directory, or continue the one that is there."""
     settings.check()
     torch.set_num_threads(1)  # replayed sums have the same bits as the server's
     if not Journal.exists(directory):
@@ -73,7 +68,7 @@ def open_service(
         check_unchanged(journal, settings.proxies)
         journal.lock()
         begin = beginning(journal, settings, objects)
-        return Opened(journal, _continued(journal, settings, begin, lose_tail), begin)
+        return Opened(journal, continued(journal, begin, code_versions(settings), consent), begin)
     except BaseException:
         journal.close()
         raise
@@ -142,52 +137,8 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     except OSError as error:
         raise UserError(f"Cannot keep a journal in {directory}: {error.strerror}. Choose another --dir.") from None
     journal = Journal.begin(directory, about, service.save_state())
+    journal.applying.use_code(code_of(code_versions(settings)))
     return Opened(journal, service, begin)
-
-
-def _continued(journal: Journal, settings: ServiceSettings, begin: Callable[[], Service], lose_tail: bool) -> Service:
-    now = code_versions(settings)
-    until = journal.last
-    if journal.about["versions"] != now:
-        until = _end_for_other_version(journal, now, lose_tail)
-    try:
-        service = recover(journal, begin, until)
-    except DamagedError as error:
-        if not lose_tail:
-            raise
-        until = error.number - 1
-        service = recover(journal, begin, until)
-    known = _last_known_event(journal.directory)
-    if known > journal.last and not lose_tail:
-        raise JournalError(
-            f"The journal in {journal.directory} ends at event {journal.last}, and event {known} had happened: the "
-            "database has lost its end. Nothing was changed. Restore it from a backup, or start with --lose-tail."
-        )
-    if until < max(journal.last, known):
-        log("events lost", level=logging.WARNING, count=max(journal.last, known) - until)
-        event = Event("renumbered", service.now, number=service.number + RENUMBERED_BY)
-        journal.replace_tail(until, event)
-        service.apply(event)
-    if journal.about["versions"] != now:
-        if journal.newest_snapshot() != journal.last:
-            journal.snapshot(service.save_state())
-        journal.forget_before_last_snapshot()
-        journal.describe(journal.about | {"versions": now})
-    return service
-
-
-def _end_for_other_version(journal: Journal, now: dict[str, str], lose_tail: bool) -> int:
-    """The last event that this version may go on from: a snapshot's."""
-    newest, _ = newest_snapshot(journal)
-    tail = journal.last - newest
-    if tail and not lose_tail:
-        changed = [name for name in now if journal.about["versions"].get(name) != now[name]]
-        raise JournalError(
-            f"The journal in {journal.directory} was written by another version ({', '.join(changed)} changed), which "
-            f"did not stop cleanly: {tail} events after its last snapshot cannot be replayed bit for bit. Start and "
-            "stop the old version once, which makes a snapshot; or start with --lose-tail to lose these events."
-        )
-    return newest
 
 
 def _check_same(journal: Journal, settings: ServiceSettings) -> None:
@@ -229,15 +180,6 @@ def settings_of(journal: Journal) -> ServiceSettings:
         return ServiceSettings.model_validate(journal.about["settings"])
     except ValidationError as error:
         raise refusal(error, f"The settings in the journal in {journal.directory}") from None
-
-
-def _last_known_event(directory: Path) -> int:
-    """The last event that the status file tells of; 0 if there is none."""
-    try:
-        events: int = json.loads((directory / STATUS).read_text())["journal"]["events"]
-        return events
-    except (OSError, ValueError, LookupError, TypeError):
-        return 0
 
 
 def _read_initial(journal: Journal) -> Tensor:

@@ -1,44 +1,126 @@
 """From a journal to the state that it stands for: the newest snapshot, and every event after it."""
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.database import DamagedError, JournalError, UntakenError
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.state.events import Event
-from polytempo.serve.state.service import Service
+from polytempo.serve.state.outcome import outcome_of
+from polytempo.serve.state.service import Dispatched, Service
+
+MOST_UNTAKEN = 20
+"""Events that the strategy cannot take, before the search for more ends. Each costs another replay."""
 
 
-def recover(journal: Journal, begin: Callable[[], Service], until: int | None = None) -> Service:
+@dataclass
+class Deviation:
+    """Where a replay stops being what happened: at the first event that is left out, or that comes to something else
+    than it did."""
+
+    left_out: frozenset[int] = frozenset()
+    outcomes: Mapping[int, int] | None = None
+    """What each event came to when another version of the code applied it, where that is known."""
+    first_event: int | None = None
+    """Number of the first event that is left out or comes to something else."""
+    last_common_order: int | None = None
+    """Number of the last order that is surely the same: before that event, or before one of which it is not known what
+    it came to."""
+    _last_order: int = field(default=0, repr=False)
+
+    @property
+    def is_expected(self) -> bool:
+        """May events come to something else than they did?"""
+        return bool(self.left_out) or self.outcomes is not None
+
+    def begin(self, last_order: int) -> None:
+        """A replay begins after the order with this number."""
+        self.first_event = self.last_common_order = None
+        self._last_order = last_order
+
+    def follow(self, number: int, orders: list[Dispatched], last_order: int) -> None:
+        """The event with this number was replayed, and led to these orders."""
+        skipped = [one for one in self.left_out if one <= number]
+        outcome = None if self.outcomes is None else self.outcomes.get(number)
+        differs = outcome is not None and outcome != outcome_of(orders, last_order)
+        is_unknown = outcome is None and self.outcomes is not None
+        if self.first_event is None and (skipped or differs):
+            self.first_event = min([number, *skipped])
+        if self.last_common_order is None and (skipped or differs or is_unknown):
+            self.last_common_order = self._last_order
+        self._last_order = last_order
+
+
+class Untaken(NamedTuple):
+    """An event that the strategy cannot take."""
+
+    number: int
+    event: Event
+    error: BaseException
+
+
+def recover(
+    journal: Journal, begin: Callable[[], Service], until: int | None = None, deviation: Deviation | None = None
+) -> Service:
     """The state after the last event (or after event ``until``). An event of the last batch that the strategy cannot
-    take, because the server died before it could be marked as void, is left out: it was never acknowledged. Any other
-    was taken when it happened, so that something else is wrong."""
+    take is left out: the server died before it could mark it as void, and did not acknowledge it. Any other was taken
+    when it happened, and so may be one of the last batch if the replay deviates or has no memory: that is an
+    UntakenError."""
+    deviation = deviation or Deviation()
     last_batch = journal.last_batch()
-    void: dict[int, str] = {}
+    void: dict[int, Untaken] = {}
     while True:
         after, state = newest_snapshot(journal, until)
         service = begin()
         service.load_state(state)
-        for number, event in journal.events(after, until):
-            if number in void:
-                if event.kind != "fired":
-                    continue
-                event = Event("dropped", event.at, key=event.key)
-            try:
-                service.apply(event)
-            except BaseException as error:  # a strategy may raise anything
-                if number < last_batch:
-                    why = f"the strategy cannot take it again ({error!r})"
-                    raise DamagedError(journal.directory, number, why) from error
-                log("event left out", number=number, kind=event.kind, client=event.client, reason=repr(error))
-                void[number] = repr(error)
-                break
-        else:
-            for number, reason in void.items():
-                journal.void(number, reason)
-            return service
+        deviation.begin(service.number)
+        untaken = _replay(journal, service, after, until, void, deviation)
+        if untaken is None or untaken.number in void or len(void) >= MOST_UNTAKEN:
+            break
+        void[untaken.number] = untaken
+    failed = [
+        one
+        for number, one in sorted(void.items())
+        if number < last_batch or deviation.is_expected or isinstance(one.error, MemoryError)
+    ]
+    if untaken is not None and not failed:
+        failed = [untaken]
+    if failed:
+        named = [(one.number, one.event.description, one.error) for one in failed]
+        raise UntakenError(journal.directory, named, deviation.left_out)
+    for number, one in void.items():
+        log("event left out", number=number, description=one.event.description, reason=repr(one.error))
+        journal.void(number, repr(one.error))
+    return service
+
+
+def _replay(
+    journal: Journal,
+    service: Service,
+    after: int,
+    until: int | None,
+    void: Mapping[int, Untaken],
+    deviation: Deviation,
+) -> Untaken | None:
+    """Apply the events after a snapshot. Returns the first that the strategy cannot take."""
+    left_out = {*void, *deviation.left_out}
+    for number, event in journal.events_after_snapshot(after, until):
+        if number in left_out:
+            if event.kind != "fired":
+                continue
+            event = Event("dropped", event.at, key=event.key)
+        journal.applying.begin(number, event)
+        try:
+            orders = service.apply(event)
+        except BaseException as error:  # a strategy may raise anything
+            return Untaken(number, event, error)
+        finally:
+            journal.applying.end()
+        deviation.follow(number, orders, service.number)
+    return None
 
 
 def newest_snapshot(journal: Journal, until: int | None = None) -> tuple[int, dict[str, Any]]:

@@ -131,7 +131,7 @@ def _oldest(journal: Journal, until: int | None, objects: Mapping[str, Any] | No
 
 def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[Event]:
     """Every event, before it is applied."""
-    for number, event in journal.events(replayed.event, until):
+    for number, event in journal.events_after_snapshot(replayed.event, until):
         yield event
         try:
             replayed.apply(event)

@@ -76,11 +76,12 @@ class PackedEvent:
 def pack_event(event: Event, schema: Schema) -> PackedEvent:
     push = event.push
     if push is None:
-        return PackedEvent(event, json.dumps({"key": event.key, "number": event.number}), [], 0)
+        detail = {"key": event.key, "number": event.number} | ({} if event.since is None else {"since": event.since})
+        return PackedEvent(event, json.dumps(detail), [], 0)
     text, tensors = pack(push.answers) if push.answers else ("", [])
     arrays = [tensor.numpy() for tensor in tensors]
     entries = entries_of(schema) + tuple(entry_of(f"answer/{i}", array) for i, array in enumerate(arrays))
-    detail = {
+    told = {
         "task": push.task,
         "base": push.base,
         "samples": push.samples,
@@ -96,7 +97,7 @@ def pack_event(event: Event, schema: Schema) -> PackedEvent:
         body = [header(entries), memory_of(push.weights.numpy()), *map(memory_of, arrays)]
     else:
         body = make_body(entries, [push.weights.numpy()])
-    return PackedEvent(event, json.dumps(detail), body, sum(map(len, body)))
+    return PackedEvent(event, json.dumps(told), body, sum(map(len, body)))
 
 
 def instead_of(row: EventRow) -> Event | None:
@@ -107,7 +108,7 @@ def instead_of(row: EventRow) -> Event | None:
 def unpack_event(row: EventRow, body: bytearray | None, schema: Schema) -> Event:
     detail = json.loads(row.detail)
     if body is None:
-        return Event(row.kind, row.at, row.client, None, detail["key"], detail["number"])
+        return Event(row.kind, row.at, row.client, None, detail["key"], detail["number"], detail.get("since"))
     begins = 8 + int.from_bytes(body[:8], "little")
     weights = floats(memoryview(body)[begins : begins + 4 * schema.size])
     found = read_body(body) if b'"answer/' in body[:begins] else {}

@@ -27,6 +27,7 @@ from polytempo.core.disk.files import make_directory
 from polytempo.core.disk.locks import LockedError, take
 from polytempo.core.schema import Schema
 from polytempo.core.state import pack, save_packed
+from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.database import (
     DamagedError,
     JournalError,
@@ -38,10 +39,19 @@ from polytempo.serve.journal.database import (
     unwritable,
     write_log_again,
 )
-from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent, instead_of, pack_event, unpack_event
+from polytempo.serve.journal.marks import Marks
+from polytempo.serve.journal.rows import (
+    COLUMNS,
+    INSERT,
+    EventRow,
+    PackedEvent,
+    instead_of,
+    pack_event,
+    unpack_event,
+)
 from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, read_segment, segment_name
 from polytempo.serve.journal.snapshot_files import Snapshot, snapshot_name
-from polytempo.serve.paths import DATABASE, LOCK, STATUS
+from polytempo.serve.paths import APPLYING, DATABASE, LOCK, STATUS
 from polytempo.serve.state.events import Event
 
 SMALL_BYTES = 32 << 10
@@ -59,12 +69,11 @@ class Journal:
         self._lock: int | None = None
         self._segment: Segment | None = None
         self._failed_bytes = 0  # of the last events that could not be written
-        self._unmarked: dict[int, str] = {}  # events that are void, and not yet marked so
         self._doubtful_from: int | None = None  # where bodies of rows in doubt begin, in the open segment
+        self.marks = Marks()
+        self.applying = Applying()
         self._database = connect(directory)
-        self.about: dict[str, Any] = {
-            name: json.loads(value) for name, value in self._query("SELECT name, value FROM about")
-        }
+        self.about = self._read_about()
         self.last = 0
         """Number of the last event."""
         self.unsaved_events = 0
@@ -119,7 +128,9 @@ class Journal:
             raise UnwritableError(f"Another server is running on the journal in {self.directory}.") from None
         except OSError as error:
             raise unwritable(self.directory, error) from None
-        self._find_end()  # another server may have written until a moment ago
+        self.applying = Applying(self.directory / APPLYING)
+        self.about = self._read_about()  # another server may have written until a moment ago
+        self._find_end()
         self._open_segment()
 
     def _find_end(self) -> None:
@@ -130,6 +141,9 @@ class Journal:
         self.last = last or newest
         self.unsaved_events, self.unsaved_bytes = self.last - newest, size or 0
         self.snapshot_bytes = self._newest_size()
+
+    def _read_about(self) -> dict[str, Any]:
+        return {name: json.loads(value) for name, value in self._query("SELECT name, value FROM about")}
 
     def describe(self, about: dict[str, Any]) -> None:
         """What the service is: kept beside the events, so that a journal can be read on its own."""
@@ -157,7 +171,7 @@ class Journal:
             if segment.end > began:
                 segment.sync()
             with self._transaction():
-                self._mark_void()
+                self.marks.write(self._database)
                 self._database.executemany(INSERT, rows)
         except (OSError, JournalError) as error:
             if isinstance(error, OSError) or is_full(error.__cause__):
@@ -166,7 +180,7 @@ class Journal:
                 self._doubtful_from = began
             self._failed_bytes = sum(one.size for one in packed)
             raise unwritable(self.directory, error) from error
-        self._unmarked.clear()
+        self.marks.clear()
         self.last += len(rows)
         self.unsaved_events += len(rows)
         self.unsaved_bytes += sum(row.size + len(row.detail) for row in rows)
@@ -205,7 +219,7 @@ class Journal:
                 (after, self.last if until is None else until),
             )
             for row in map(EventRow._make, cursor):
-                if row.void is not None or row.number in self._unmarked:
+                if row.void is not None or row.number in self.marks.void:
                     if (instead := instead_of(row)) is not None:
                         yield row.number, instead
                     continue
@@ -213,6 +227,13 @@ class Journal:
                 if not row.is_intact(body):
                     raise DamagedError(self.directory, row.number, "its checksum is wrong")
                 yield row.number, unpack_event(row, body, schema)
+
+    def events_after_snapshot(self, number: int, until: int | None = None) -> Iterator[tuple[int, Event]]:
+        """The same, without a gap behind the snapshot: another one may be older than the oldest event kept."""
+        ((first,),) = self._query("SELECT min(number) FROM events WHERE number > ?", number)
+        if first is not None and first > number + 1:
+            raise DamagedError(self.directory, number + 1, "it is missing")
+        return self.events(number, until)
 
     def _body(self, row: EventRow) -> bytearray | None:
         if row.segment is None or row.begins is None:
@@ -226,16 +247,24 @@ class Journal:
 
     def void(self, number: int, reason: str) -> None:
         """The strategy could not take this event: it is left out from now on. If the disk is full, the mark is made
-        together with the next events."""
-        self._unmarked[number] = reason
+        with the next events."""
+        self.marks.void[number] = reason
         with suppress(JournalError):
             with self._transaction():
-                self._mark_void()
-            self._unmarked.clear()
+                self.marks.write(self._database)
+            self.marks.clear()
 
-    def _mark_void(self) -> None:
-        marks = [(reason, number) for number, reason in self._unmarked.items()]
-        self._database.executemany("UPDATE events SET void = ? WHERE number = ?", marks)
+    def outcomes(self) -> dict[int, int]:
+        """What events came to, where that is known."""
+        return dict(self._query("SELECT number, outcome FROM outcomes"))
+
+    def description_of(self, number: int) -> str:
+        """What an event is, in words."""
+        rows = self._query("SELECT kind, client, detail FROM events WHERE number = ?", number)
+        if not rows:
+            return "not in the journal"
+        kind, client, detail = rows[0]
+        return Event(kind, 0.0, client, key=json.loads(detail).get("key", "")).description
 
     def last_batch(self) -> int:
         """Number of the first event of those that were written with the last one."""
@@ -248,9 +277,12 @@ class Journal:
         lost = self._query("SELECT DISTINCT segment FROM events WHERE number > ? AND segment > ?", after, after)
         row = pack_event(event, self.schema).row(after + 1, after + 1, time.time())
         with self._transaction():
+            self.marks.write(self._database)
             self._database.execute("DELETE FROM events WHERE number > ?", (after,))
+            self._database.execute("DELETE FROM outcomes WHERE number > ?", (after,))
             self._database.execute("DELETE FROM snapshots WHERE number > ?", (after,))
             self._database.execute(INSERT, row)
+        self.marks.clear()
         for (segment,) in lost:
             path = self.directory / segment_name(segment)
             with suppress(FileNotFoundError):
@@ -315,6 +347,7 @@ class Journal:
         with self._transaction():
             self._database.execute("DELETE FROM snapshots WHERE number < ?", (numbers[0],))
             self._database.execute("DELETE FROM events WHERE number <= ?", (numbers[0],))
+            self._database.execute("DELETE FROM outcomes WHERE number <= ?", (numbers[0],))
         segments = self._query("SELECT DISTINCT segment FROM events WHERE segment IS NOT NULL")
         used = {segment_name(segment) for (segment,) in segments} | {snapshot_name(n) for n in numbers}
         if self._segment is not None:
@@ -329,6 +362,7 @@ class Journal:
         if self._segment is not None:
             self._segment.close()
             self._segment = None
+        self.applying.close()
         self._database.close()
         if self._lock is not None:
             os.close(self._lock)

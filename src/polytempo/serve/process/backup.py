@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from polytempo.core.disk.files import hand_over, make_directory, sync_directory, write_bytes
 from polytempo.core.errors import UserError
 from polytempo.serve.access.roster import Roster, with_tables
+from polytempo.serve.journal.continuing import NO_CONSENT, Consent
 from polytempo.serve.journal.copying import copy_file, copy_journal, renumber, write_new
 from polytempo.serve.journal.opening import settings_in
 from polytempo.serve.journal.store import Journal
@@ -93,10 +94,10 @@ def back_up(directory: Path, to: Path) -> Manifest:
     return manifest
 
 
-def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
+def restore(backup: Path, directory: Path, consent: Consent = NO_CONSENT) -> Restored:
     """Make a service from a copy, in a directory that has none. Its orders get new numbers: clients may hold tasks that
     were ordered after the copy was made, which are void now. What the directory has already (keys, tokens, the list of
-    those who may talk to the service) stays. ``lose_tail`` is that of ``open_service``."""
+    those who may talk to the service) stays. ``consent`` is that of ``open_service``."""
     manifest = _checked(backup)
     # Some of its codes may have been used since.
     roster = with_tables(Roster.read(backup / ACCESS), codes={}) if ACCESS in manifest.sha256 else None
@@ -111,7 +112,7 @@ def restore(backup: Path, directory: Path, lose_tail: bool = False) -> Restored:
             for name in manifest.sha256:
                 if name not in BESIDE:
                     copy_file(backup / name, making / Path(name).name)
-            event, digest = renumber(making, lose_tail)
+            event, digest = renumber(making, consent)
             kept = [name for name in BESIDE if (directory / name).exists()]
             if roster is not None and ACCESS not in kept:
                 roster.write(directory / ACCESS)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from polytempo.core.errors import UserError
 from polytempo.serve.addresses import check_loopback
+from polytempo.serve.journal.continuing import NO_CONSENT, Consent
 from polytempo.serve.journal.settings import ServiceSettings
 
 
@@ -32,12 +33,12 @@ class Endpoints:
 @dataclass(frozen=True)
 class ServeOptions:
     """A service to run. ``directory`` holds ``service.toml``, ``access.json``, the server's certificate and key, and
-    the journal; ``lose_tail`` is that of ``open_service``."""
+    the journal; ``consent`` is what may happen to it."""
 
     directory: Path
     settings: ServiceSettings
     endpoints: Endpoints
-    lose_tail: bool = False
+    consent: Consent = NO_CONSENT
     log_level: str = "info"
 
     def check(self) -> None:

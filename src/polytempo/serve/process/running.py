@@ -65,7 +65,7 @@ async def serve(
     direct_logs(operations.log, directory, options.log_level)
     _warn_of_readable_secrets(directory)
     check_free(endpoints.by_option())  # before a service begins, whose settings then last
-    opened = open_service(directory / JOURNAL, options.settings, options.lose_tail)
+    opened = open_service(directory / JOURNAL, options.settings, options.consent)
     if not endpoints.mutual and _was_mutual(directory):
         log("no certificates asked for", level=logging.WARNING, reason="It was last started with --mtls.")
     with closing(opened.journal):

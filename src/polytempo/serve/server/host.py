@@ -29,6 +29,7 @@ from polytempo.serve.server.requests import RESTARTS, Request, next_group
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.server.status import WRITTEN_EVERY, StatusFile, StatusSources
 from polytempo.serve.state.events import Event
+from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched
 
 JOURNAL_RETRY = 1.0
@@ -198,12 +199,16 @@ class Host:
 
     def _let_happen(self, number: int, event: Event) -> list[Dispatched] | BaseException:
         """Apply an event of the journal. If the strategy fails, the event is rolled back: returns why."""
+        self.journal.applying.begin(number, event)
         try:
             orders = apply_and_log(self.service, event)
         except BaseException as error:  # a strategy may raise anything
             self.shared.meters.strategy_failures += 1
             self._roll_back(number, event, error)
             return error
+        finally:
+            self.journal.applying.end()
+        self.journal.marks.outcomes[number] = outcome_of(orders, self.service.number)
         return orders
 
     def _tell(self, request: Request, event: Event, orders: list[Dispatched]) -> None:

@@ -102,6 +102,7 @@ def _status(sources: StatusSources) -> dict[str, Any]:
         **_clusters(service.strategy),
         "timers": len(service.timers),
         **sources.shared.meters.figures(),
+        "left_out": journal.about.get("left_out", []),
         "journal": {
             "events": journal.last,
             "bytes": journal.unsaved_bytes,

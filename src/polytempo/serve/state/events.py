@@ -42,7 +42,9 @@ class Event:
     key: str = ""
     """Of a timer that fired."""
     number: int = 0
-    """``renumbered``: orders are numbered from here on."""
+    """``renumbered``: orders are numbered from here on, ..."""
+    since: int | None = None
+    """... and open tasks with a larger number than this get new ones. None: open tasks keep theirs."""
 
     @property
     def description(self) -> str:

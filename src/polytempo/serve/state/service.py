@@ -109,7 +109,7 @@ class Service:
             self._become(client, Status.AWAY)
             self.flights.pop(client, None)
             return self._obey(self.strategy.left(client, self.now))
-        self.number = event.number
+        self._renumber(event.number, event.since)
         return []
 
     def _take_timer(self, key: str) -> None:
@@ -119,6 +119,14 @@ class Service:
             raise StrategyError(f"no timer {key!r} is set")
         self.timers.remove(found)
         heapq.heapify(self.timers)
+
+    def _renumber(self, number: int, since: int | None) -> None:
+        """Number orders from here on. Open tasks with an order beyond ``since`` are other ones than their clients hold:
+        they get numbers that no client knows, so that nobody answers one for the other."""
+        self.number = number
+        for flight in self.flights.values():
+            if since is not None and max(flight.latest, flight.reported) > since:
+                self.number = flight.renumber(self.number)
 
     def _ready(self, client: int) -> list[Dispatched]:
         self._become(client, Status.READY)
@@ -140,9 +148,10 @@ class Service:
 
     def update_of(self, client: int, push: Push) -> Update:
         """The update as strategies know it, with the model that it really came from."""
-        flight = self.flights[client]
-        base = flight.base(push.base, push.chosen)
-        assert base is not None
+        flight = self.flights.get(client)
+        base = None if flight is None or flight.number != push.task else flight.base(push.base, push.chosen)
+        if base is None:
+            raise StrategyError(f"client {client} has no open task {push.task} with a model {push.base}")
         start, version = base
         return Update(client, version, start, push.weights, push.samples, push.steps, push.chosen, push.answers)
 

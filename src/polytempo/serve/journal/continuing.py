@@ -1,0 +1,168 @@
+"""A journal that is there already, replayed to where its service was. What cannot be replayed is lost, left out or
+replayed by another version only where the operator said so."""
+
+import json
+import logging
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from polytempo.core.errors import UserError
+from polytempo.serve.journal.database import DamagedError, JournalError, leave_out_options
+from polytempo.serve.journal.recovery import Deviation, newest_snapshot, recover
+from polytempo.serve.journal.store import Journal
+from polytempo.serve.logs import log
+from polytempo.serve.paths import STATUS
+from polytempo.serve.state.events import Event
+from polytempo.serve.state.service import Service
+
+RENUMBERED_BY = 10**12
+"""When events were lost or left out, orders are numbered so far ahead that no client's old task is taken for a new one,
+however many they were: at a thousand orders a second this many take thirty years."""
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What the operator allows a start to do to the journal."""
+
+    lose_tail: bool = False
+    """Lose the events that cannot be replayed, and all after them."""
+    accept_version: bool = False
+    """Replay with this version of the code what another one wrote."""
+    leave_out: tuple[int, ...] = ()
+    """Events to go on without."""
+
+
+NO_CONSENT = Consent()
+
+
+def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[str, str], consent: Consent) -> Service:
+    """The service after its last event. ``versions`` are those of the code that replays."""
+    other_version = journal.about["versions"] != versions
+    left_out = _newly_left_out(journal, consent.leave_out)
+    known = _last_known_event(journal.directory)
+    if known > journal.last and not consent.lose_tail:
+        raise JournalError(
+            f"The journal in {journal.directory} ends at event {journal.last}, and event {known} had happened: the "
+            "database has lost its end. Nothing was changed. Restore it from a backup, or start with --lose-tail."
+        )
+    until = _end_of_replay(journal, versions, consent)
+    deviation = Deviation(frozenset(left_out), journal.outcomes() if other_version else None)
+    try:
+        service = recover(journal, begin, until, deviation)
+    except DamagedError as error:
+        if not consent.lose_tail:
+            raise
+        until = error.number - 1
+        service = recover(journal, begin, until, deviation)
+    lost = max(journal.last, known) - until
+    if other_version and until > (journal.newest_snapshot() or 0):
+        _tell_deviation(deviation, until)
+    _record_left_out(journal, left_out)
+    if lost or left_out or deviation.last_common_order is not None:
+        number = service.number + RENUMBERED_BY
+        event = Event("renumbered", service.now, number=number, since=deviation.last_common_order)
+        if lost:
+            log("events lost", level=logging.WARNING, count=lost)
+            journal.replace_tail(until, event)
+        else:
+            journal.append([event])
+        service.apply(event)
+    if other_version:
+        _begin_for_version(journal, service, versions)
+    journal.applying.clear()
+    return service
+
+
+def _begin_for_version(journal: Journal, service: Service, versions: Mapping[str, str]) -> None:
+    """Let nothing remain that another version of the code would have to replay."""
+    if newest_snapshot(journal)[0] != journal.last:
+        journal.snapshot(service.save_state())
+    journal.forget_before_last_snapshot()
+    journal.describe(journal.about | {"versions": dict(versions)})
+
+
+def code_of(versions: Mapping[str, str]) -> int:
+    """A number for a version of the code."""
+    return zlib.crc32(json.dumps(dict(versions), sort_keys=True).encode())
+
+
+def _end_of_replay(journal: Journal, versions: Mapping[str, str], consent: Consent) -> int:
+    """The last event that may be replayed."""
+    if journal.about["versions"] != versions and not consent.accept_version:
+        return _end_for_other_version(journal, versions, consent)
+    journal.applying.use_code(code_of(versions))
+    fatal = journal.applying.fatal_event
+    if fatal is None or fatal in consent.leave_out or fatal > journal.last:
+        return journal.last
+    if consent.lose_tail:
+        return fatal - 1
+    journal.applying.try_again()
+    raise JournalError(
+        f"Event {fatal} ({journal.description_of(fatal)}) was being applied when the server on the journal in "
+        f"{journal.directory} last ended, and again when it was replayed: the strategy hangs, uses up the memory or "
+        f"ends the process. Nothing was changed. Start with {leave_out_options({*consent.leave_out, fatal})} to go on "
+        "without it; mend the strategy and start with --accept-version; or start again to try once more."
+    )
+
+
+def _newly_left_out(journal: Journal, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Events to leave out that are not left out already: a start may be repeated with the same options."""
+    newest = journal.newest_snapshot() or 0
+    known = {row["event"] for row in journal.about.get("left_out", ())}
+    new = tuple(number for number in dict.fromkeys(numbers) if number not in known)
+    for number in new:
+        if not newest < number <= journal.last:
+            raise UserError(
+                f"Event {number} cannot be left out: the journal in {journal.directory} replays events {newest + 1} to "
+                f"{journal.last}. Give the number that the error names."
+            )
+    return new
+
+
+def _record_left_out(journal: Journal, numbers: tuple[int, ...]) -> None:
+    """Mark the events as void with the next that are written, and keep a record that outlasts them."""
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    left_out = {number: journal.description_of(number) for number in numbers}
+    rows = [{"event": number, "description": text, "when": when} for number, text in left_out.items()]
+    if rows:
+        journal.describe(journal.about | {"left_out": [*journal.about.get("left_out", ()), *rows]})
+    for number, text in left_out.items():
+        journal.marks.void[number] = f"left out by the operator on {when}"
+        log("event left out", level=logging.WARNING, number=number, description=text, reason="--leave-out")
+
+
+def _tell_deviation(deviation: Deviation, last: int) -> None:
+    if deviation.first_event is None:
+        log("version accepted", level=logging.WARNING, number=last, reason="no difference was found")
+    else:
+        log("version accepted", level=logging.WARNING, number=last, differs_from_event=deviation.first_event)
+
+
+def _end_for_other_version(journal: Journal, versions: Mapping[str, str], consent: Consent) -> int:
+    """The last event that this version may go on from without a replay: a snapshot's."""
+    newest, _ = newest_snapshot(journal)
+    tail = journal.last - newest
+    if tail and not consent.lose_tail:
+        changed = [name for name in versions if journal.about["versions"].get(name) != versions[name]]
+        died_in, advice = journal.applying.died_in, "Start and stop the old version once, which makes a snapshot; or s"
+        if died_in is not None:
+            advice = f"It died in event {died_in} ({journal.description_of(died_in)}). S"
+        raise JournalError(
+            f"The journal in {journal.directory} was written by another version ({', '.join(changed)} changed), which "
+            f"did not stop cleanly: {tail} events after its last snapshot are not replayed bit for bit. {advice}tart "
+            "with --accept-version to replay them with this version, with --leave-out EVENT as well for what it cannot "
+            "take; or with --lose-tail to lose them."
+        )
+    return newest
+
+
+def _last_known_event(directory: Path) -> int:
+    """The last event that the status file tells of; 0 if there is none."""
+    try:
+        events: int = json.loads((directory / STATUS).read_text())["journal"]["events"]
+        return events
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0

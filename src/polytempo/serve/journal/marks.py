@@ -1,0 +1,22 @@
+"""What is found out about events after they were written. It is written with the next ones, in the same transaction."""
+
+import sqlite3
+
+
+class Marks:
+    """Those of one journal that are not on disk yet."""
+
+    def __init__(self) -> None:
+        self.void: dict[int, str] = {}
+        """Events that the strategy could not take, and why."""
+        self.outcomes: dict[int, int] = {}
+        """What events came to."""
+
+    def write(self, database: sqlite3.Connection) -> None:
+        reasons = [(reason, number) for number, reason in self.void.items()]
+        database.executemany("UPDATE events SET void = ? WHERE number = ?", reasons)
+        database.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", list(self.outcomes.items()))
+
+    def clear(self) -> None:
+        self.void.clear()
+        self.outcomes.clear()
