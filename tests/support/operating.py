@@ -14,6 +14,7 @@ from polytempo.core.errors import UserError
 from polytempo.serve.access.roster import Operator
 from polytempo.serve.operators.admin import Actions, Admin
 from polytempo.serve.operators.listener import LIFETIME
+from polytempo.serve.server.pulse import Health
 
 TOKENS = {"alice-token": Operator("alice", "admin"), "bob-token": Operator("bob", "viewer")}
 
@@ -90,7 +91,7 @@ class OperatorsPage:
     def open(self) -> None:
         async def start() -> tuple[Admin, int]:
             actions = Actions(self._revoke, self._release, self._make_code, lambda: self.acted.append(("reload",)))
-            admin = Admin(lambda: self.status, TOKENS.get, actions, lambda: self.healthy, self._lifetime)
+            admin = Admin(lambda: self.status, TOKENS.get, actions, lambda: Health(self.healthy, 0.25), self._lifetime)
             return admin, await admin.start(f"127.0.0.1:{self.port}", self._context)
 
         self.admin, self.port = self.call(start())

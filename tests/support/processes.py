@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,13 +32,20 @@ class Processes:
         self._context.set_forkserver_preload(["polytempo.cli.main"])
         self._started: list[BaseProcess] = []
 
-    def serve(self) -> BaseProcess:
+    def serve(self, *options: object) -> BaseProcess:
         """A server that listens."""
-        options = ("--dir", self.directory, "--listen", self.address, "--epochs", 5)
-        server = self._start("server", "serve", self._strategy, *options)
-        listening = self.directory / f"server.{len(self._started)}.log"
-        self._wait_until(lambda: f"{self._strategy} on {self.address} (TLS)" in listening.read_text())
+        server = self.begin_to_serve(*options)
+        self._wait_until(lambda: f"{self._strategy} on {self.address} (TLS)" in self.last_log())
         return server
+
+    def begin_to_serve(self, *options: object) -> BaseProcess:
+        """A server that may come to listen."""
+        where = ("--dir", self.directory, "--listen", self.address, "--epochs", 5)
+        return self._start("server", "serve", self._strategy, *where, *options)
+
+    def last_log(self) -> str:
+        """What the process that was started last has said."""
+        return "".join(log.read_text() for log in self.directory.glob(f"*.{len(self._started)}.log"))
 
     def join(self, client: int) -> BaseProcess:
         access = ("--ca", self.directory / "ca.pem", "--token", self.directory / f"client-{client}.token")
@@ -91,6 +99,7 @@ def command_line(log: Path, arguments: list[str]) -> None:
     """``polytempo ARGUMENTS`` in a process of its own; all that it says goes to the log."""
     with log.open("w", buffering=1) as sys.stdout:
         sys.stderr, sys.argv = sys.stdout, ["polytempo", *arguments]
+        os.dup2(sys.stdout.fileno(), 2)  # stacks of a process that is frozen go there
         cli.main()
 
 

@@ -165,7 +165,7 @@ class Running:
             credentials = None if self.certificate is None else self.certificate.credentials()
             self.port = self.server.listen(f"127.0.0.1:{self.port}", credentials)
             self._started.set()
-            await serve_until(self._stop, self.host, self.server, self.shared.access)
+            await serve_until(self._stop, self.host, self.server, self.shared)
         except BaseException as error:
             self._error = error
             self._started.set()

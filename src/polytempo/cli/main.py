@@ -1,6 +1,7 @@
 """The command line."""
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from polytempo.core.errors import PassingError, StrategyError, UserError
 from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
+from polytempo.serve.process.watchdog import StuckError
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
 from polytempo.world.data.download import get_dataset
 
@@ -54,7 +56,9 @@ def main() -> None:
     try:
         app()
     except (UserError, StrategyError) as error:
-        print(f"polytempo: {error}", file=sys.stderr)
+        print(f"polytempo: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, StuckError):
+            os._exit(error.code)  # a thread that never ends would keep the interpreter from ending
         sys.exit(75 if isinstance(error, PassingError) else 2)
 
 

@@ -1,10 +1,19 @@
 """A method that fails, hangs or asks for the end of the process does not end the service."""
 
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.serving import hosted, join_all, refused, restarted
+from polytempo.serve.journal import store
+from polytempo.serve.journal.opening import open_service
+from polytempo.serve.process import watchdog as watchdog_module
+from polytempo.serve.process.watchdog import StuckError, Watchdog
+from support import bad_methods
+from support.serving import Hosted, hosted, join_all, refused, restarted, until
 
 BAD = "support.bad_methods:Bad"
 
@@ -39,6 +48,26 @@ def test_whatever_a_method_raises_is_rolled_back(harm: str, tmp_path: Path) -> N
         assert served.push(0).WhichOneof("kind") == "task"
 
 
+def test_a_host_that_ends_for_an_error_leaves_a_snapshot_of_the_last_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("not the method's fault")
+
+    with hosted(tmp_path, BAD) as served:
+        join_all(served)
+        served.push(0)
+        expected = served.digest()
+        monkeypatch.setattr(served.host, "_fire_timers", fail)
+        served.host.start()
+        until(lambda: not served.host.is_alive())
+        assert isinstance(served.host.error, RuntimeError)
+    opened = open_service(served.directory, served.settings)
+    assert opened.journal.newest_snapshot() == opened.journal.last
+    assert opened.service.digest() == expected
+    opened.journal.close()
+
+
 def test_a_method_that_sets_timers_for_now_starves_nobody(tmp_path: Path) -> None:
     with hosted(tmp_path, "support.bad_methods:Restless") as served:
         served.hello(0)
@@ -46,3 +75,68 @@ def test_a_method_that_sets_timers_for_now_starves_nobody(tmp_path: Path) -> Non
         served.at(1.0)
         assert served.host.service.strategy.fired_times == before + 1
         assert served.ready(0).WhichOneof("kind") == "task"
+
+
+# A method that hangs.
+
+
+@pytest.fixture
+def hanging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Hosted]:
+    """A host whose method waits in event 6, after one good update."""
+    caplog.set_level(logging.INFO, "polytempo.serve")
+    bad_methods.RELEASED.clear()
+    watchdog = {"event_seconds": 0.05, "stop_seconds": 60.0}
+    with hosted(tmp_path, BAD, watchdog=watchdog) as served:
+        join_all(served)
+        served.push(0)
+        served.host.start()
+        served.host.submit(served.request(1, *served.pushed(1, answers={"harm": "wait"})))
+        until(lambda: served.host.journal.applying.number and served.host.is_stuck())
+        yield served
+        bad_methods.RELEASED.set()
+        assert not served.host.is_alive(60.0)
+
+
+def test_a_method_that_hangs_fails_the_health_check_and_its_stack_is_logged_once(
+    hanging: Hosted, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look_twice() -> None:
+        watchdog = Watchdog(hanging.host)
+        watchdog.look()
+        watchdog.look()
+
+    told: list[str] = []
+    monkeypatch.setattr(watchdog_module, "tell_supervisor", told.append)
+
+    health = hanging.host.health()
+    assert not health.is_healthy
+    assert health.age >= 0.05
+    asyncio.run(look_twice())
+    (stuck,) = [record for record in caplog.records if record.getMessage() == "stuck"]
+    assert stuck.fields["number"] == 6  # type: ignore[attr-defined]
+    assert stuck.fields["description"] == "event 6 (update of client 1)"  # type: ignore[attr-defined]
+    assert "RELEASED.wait()" in stuck.fields["stack"]  # type: ignore[attr-defined]
+    assert told == [], "the supervisor hears nothing, and restarts it"
+    hanging.host.begin_stop()
+
+
+def test_a_stop_does_not_wait_for_a_method_that_hangs_and_keeps_the_state_before(
+    hanging: Hosted, tmp_path: Path
+) -> None:
+    expected = restarted(_until_event(hanging, 5, tmp_path / "before"), hanging.settings)
+    with pytest.raises(StuckError, match=r"event 6 \(update of client 1\)"):
+        asyncio.run(Watchdog(hanging.host).stop(time.monotonic() + 60.0))
+    journal = store.Journal(hanging.directory)
+    assert journal.newest_snapshot() == 5
+    journal.close()
+    assert restarted(_until_event(hanging, 5, tmp_path / "after"), hanging.settings) == expected
+
+
+def _until_event(served: Hosted, number: int, to: Path) -> Path:
+    """A copy of the journal, without what comes after this event."""
+    served.copied(to)
+    journal = store.Journal(to / "journal")
+    journal._database.execute("DELETE FROM events WHERE number > ?", (number,))
+    journal.close()
+    (to / "journal" / "status.json").unlink(missing_ok=True)
+    return to

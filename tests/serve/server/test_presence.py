@@ -128,9 +128,9 @@ def test_a_journal_that_cannot_be_written_is_told_and_no_more_when_it_can(
             assert served.push(0).refusal.again
             served.host.write_status(stopping=True)
             assert served.host.status()["journal_failing"]
-            assert not served.host.is_healthy()
+            assert not served.host.health().is_healthy
         served.host.handle([])  # it is tried, though nobody comes
-        assert served.host.is_healthy() is served.host._thread.is_alive()
+        assert served.host.health().is_healthy is served.host._thread.is_alive()
         assert not served.shared.meters.journal_failing
         assert served.push(0).WhichOneof("kind") == "task"
 

@@ -56,8 +56,10 @@ def open_service(
     settings: ServiceSettings,
     consent: Consent = NO_CONSENT,
     objects: Mapping[str, Any] | None = None,
+    on_open: Callable[[Journal], None] = lambda _: None,
 ) -> Opened:
-    """Begin a service in a new directory, or continue the one that is there."""
+    """Begin a service in a new directory, or continue the one that is there. ``on_open`` is given the journal before
+    it is replayed."""
     settings.check()
     torch.set_num_threads(1)  # replayed sums have the same bits as the server's
     if not Journal.exists(directory):
@@ -67,6 +69,7 @@ def open_service(
         _check_same(journal, settings)
         check_unchanged(journal, settings.proxies)
         journal.lock()
+        on_open(journal)
         begin = beginning(journal, settings, objects)
         return Opened(journal, continued(journal, begin, code_versions(settings), consent), begin)
     except BaseException:

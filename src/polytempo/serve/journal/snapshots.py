@@ -1,9 +1,12 @@
 """When a snapshot is made: written by a thread beside what goes on, and kept when it is whole."""
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
+from polytempo.core.state import pack
 from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshot_files import Snapshot
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
@@ -13,6 +16,15 @@ SNAPSHOT_EVENTS = 10_000
 SNAPSHOT_BYTES = 256 << 20
 SNAPSHOT_SHARE = 4
 """A snapshot is made after so many events, or after so many bytes handed in and as many times the last one's size."""
+
+
+def keep_state(journal: Journal, begin: Callable[[], Service], until: int) -> None:
+    """A snapshot of the state after event ``until``, rebuilt from the journal. A method that was mended can go on from
+    it, whatever the process that writes it ends of."""
+    if until != journal.newest_snapshot():
+        state = recover(journal, begin, until).save_state()
+        journal.add_snapshot(journal.write_snapshot(until, *pack(state)))
+        log("snapshot", number=until)
 
 
 class Snapshots:

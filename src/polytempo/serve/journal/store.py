@@ -304,11 +304,16 @@ class Journal:
         except OSError as error:
             raise unwritable(self.directory, error) from error
 
-    def keep_snapshot(self, made: "Snapshot") -> None:
-        """From now on recovery begins there; what is older than the oldest snapshot kept is forgotten."""
+    def add_snapshot(self, made: Snapshot) -> None:
+        """From now on recovery begins there. Nothing is forgotten, so this is safe beside a server that is stuck."""
         row = (made.number, made.size, made.crc)
         with self._transaction():
-            self._database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", row)
+            if made.number >= (self.newest_snapshot() or 0):  # the server may have come back, and made a newer one
+                self._database.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", row)
+
+    def keep_snapshot(self, made: Snapshot) -> None:
+        """From now on recovery begins there; what is older than the oldest snapshot kept is forgotten."""
+        self.add_snapshot(made)
         self._find_end()
         try:
             self._prune()

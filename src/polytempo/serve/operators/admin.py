@@ -22,6 +22,7 @@ from polytempo.serve.addresses import check_loopback, peer_of
 from polytempo.serve.logs import log
 from polytempo.serve.operators.listener import LIFETIME, Listener
 from polytempo.serve.operators.login_throttle import LoginThrottle
+from polytempo.serve.server.pulse import Health
 
 try:
     from aiohttp import web
@@ -68,19 +69,19 @@ class Actions:
 
 
 class Admin:
-    """An HTTP server for operators. ``status`` is the service's last one; ``is_healthy`` whether its host lives and
-    can write its journal."""
+    """An HTTP server for operators. ``status`` is the service's last one; ``health`` how its host is
+    doing."""
 
     def __init__(
         self,
         status: Callable[[], Mapping[str, Any]],
         operator_of: Callable[[str], Operator | None],
         actions: Actions,
-        is_healthy: Callable[[], bool],
+        health: Callable[[], Health],
         lifetime: float = LIFETIME,
     ) -> None:
         self.throttle = LoginThrottle(operator_of)
-        self._service_status, self._actions, self._is_healthy = status, actions, is_healthy
+        self._service_status, self._actions, self._health = status, actions, health
         self._replies: Counter[str] = Counter()
         self._page = {"/" if path.name == "index.html" else f"/{path.name}": path for path in _page_files()}
         self._public = frozenset(self._page) | {"/healthz"}
@@ -112,7 +113,7 @@ class Admin:
         app.on_response_prepare.append(self._finish)
         for path in self._page:
             app.router.add_get(path, self._page_file, allow_head=False)
-        app.router.add_get("/healthz", self._health)
+        app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/metrics", self._metrics, allow_head=False)
         app.router.add_get("/api/status", self._status, allow_head=False)
         app.router.add_post(r"/api/clients/{client:\d{1,9}}/revoke", self._revoke)
@@ -160,8 +161,10 @@ class Admin:
         path = self._page[request.path]
         return web.Response(body=path.read_bytes(), content_type=TYPES[path.suffix], charset="utf-8")
 
-    async def _health(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n") if self._is_healthy() else web.Response(text="unhealthy\n", status=503)
+    async def _healthz(self, _: web.Request) -> web.Response:
+        health = self._health()
+        word, status = ("ok", 200) if health.is_healthy else ("unhealthy", 503)
+        return web.Response(text=f"{word}\nlast loop {health.age:.1f} s ago\n", status=status)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         replies = {**self._replies, "turned away": self._listener.turned_away}

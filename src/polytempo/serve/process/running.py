@@ -5,8 +5,9 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, suppress
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +25,7 @@ from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS, SERVER_CERTIFICAT
 from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
 from polytempo.serve.process.reloading import direct_logs, reload, watch
 from polytempo.serve.process.supervisor import tell_supervisor
+from polytempo.serve.process.watchdog import StuckError, Watchdog, end_if_frozen, opened_in_time
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.operations import read_operations
 from polytempo.serve.server.outbox import Outbox
@@ -65,10 +67,16 @@ async def serve(
     direct_logs(operations.log, directory, options.log_level)
     _warn_of_readable_secrets(directory)
     check_free(endpoints.by_option())  # before a service begins, whose settings then last
-    opened = open_service(directory / JOURNAL, options.settings, options.consent)
+    freezing = asyncio.create_task(end_if_frozen(lambda: 2 * shared.operations.watchdog.event_seconds))
+    opened = await opened_in_time(
+        partial(open_service, directory / JOURNAL, options.settings, options.consent, None),
+        operations.watchdog.event_seconds,
+        options.consent.leave_out,
+        stop,
+    )
     if not endpoints.mutual and _was_mutual(directory):
         log("no certificates asked for", level=logging.WARNING, reason="It was last started with --mtls.")
-    with closing(opened.journal):
+    with _closed_unless_stuck(opened.journal):
         host = Host(opened, shared)
         server = Server(host.submit, opened.service.schema, shared, endpoints.mutual)
         port = server.listen(endpoints.address, None if certificate is None else certificate.credentials())
@@ -80,30 +88,48 @@ async def serve(
             _log_start(endpoints, opened.journal.last, admin)
             watching = asyncio.create_task(watch(again, certificate, shared.meters, read_again))
             try:
-                await serve_until(stop, host, server, shared.access)
+                await serve_until(stop, host, server, shared)
             finally:
                 log("stopped", level=logging.WARNING, number=opened.journal.last)
                 watching.cancel()
+                freezing.cancel()
 
 
-async def serve_until(stop: asyncio.Event, host: Host, server: Server, access: Access) -> None:
+async def serve_until(stop: asyncio.Event, host: Host, server: Server, shared: Shared) -> None:
     """Until told to stop, or until the host fails. Then what has arrived is answered, clients are told to come again,
-    and the state is kept."""
+    and the state is kept, all of it within the watchdog's time."""
+    watchdog = Watchdog(host)
     host.start()
     try:
         await server.start()
         while not stop.is_set() and host.error is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), ENFORCE_EVERY)
-            access.refresh()
+            shared.access.refresh()
             server.enforce()
+            watchdog.look()
     finally:
         tell_supervisor("STOPPING=1")
         server.drain()
-        await asyncio.to_thread(host.stop)
-        await server.close()
+        try:
+            await watchdog.stop(time.monotonic() + shared.operations.watchdog.stop_seconds)
+        finally:
+            await server.close()
     if host.error is not None:
         raise host.error
+
+
+@contextmanager
+def _closed_unless_stuck(journal: Journal) -> Iterator[None]:
+    """Close the journal at the end; but not under a thread that may be inside it, with which the process ends."""
+    try:
+        yield
+    except StuckError:
+        raise
+    except BaseException:
+        journal.close()
+        raise
+    journal.close()
 
 
 @asynccontextmanager
@@ -124,7 +150,7 @@ async def _operators_page(
     actions = Actions(
         partial(revoke_client, directory), partial(release, directory), partial(make_code, directory), reload
     )
-    admin = Admin(host.status, lambda token: access.roster.operator_of(token, access.now()), actions, host.is_healthy)
+    admin = Admin(host.status, lambda token: access.roster.operator_of(token, access.now()), actions, host.health)
     context = None if certificate is None else certificate.web_context()
     port = await admin.start(address, context)
     try:

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ import torch
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import Opened
 from polytempo.serve.journal.recovery import recover
-from polytempo.serve.journal.snapshots import Snapshots
+from polytempo.serve.journal.snapshots import Snapshots, keep_state
+from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.clock import Clock
@@ -23,6 +24,7 @@ from polytempo.serve.server.decisions import Decision, Refusal, Reply
 from polytempo.serve.server.handlers import Handlers
 from polytempo.serve.server.narration import apply_and_log, details
 from polytempo.serve.server.presence import Presence
+from polytempo.serve.server.pulse import Health, Pulse
 from polytempo.serve.server.refusals import RefusalTracker
 from polytempo.serve.server.replies import event_replies, order_messages
 from polytempo.serve.server.requests import RESTARTS, Request, next_group
@@ -53,14 +55,26 @@ class Host:
         self.snapshots = Snapshots(self.journal)
         self._status = StatusFile(self.journal.directory)
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="polytempo-host")
+        # A daemon: a method that never comes back must not keep the process from ending.
+        self._thread = threading.Thread(target=self._run, name="polytempo-host", daemon=True)
+        self.pulse = Pulse(self.journal.applying, self._thread)
 
     def start(self) -> None:
         self._thread.start()
 
-    def is_healthy(self) -> bool:
-        """Does it live, and can it write its journal?"""
-        return self._thread.is_alive() and not self.shared.meters.journal_failing
+    def health(self) -> Health:
+        age, limit = self.pulse.age(), self.shared.operations.watchdog.event_seconds
+        is_healthy = self._thread.is_alive() and not self.shared.meters.journal_failing and age < limit
+        return Health(is_healthy, age)
+
+    def is_stuck(self) -> bool:
+        """Has its thread not come back from something for too long?"""
+        return self.pulse.age() >= self.shared.operations.watchdog.event_seconds
+
+    def is_alive(self, seconds: float = 0.0) -> bool:
+        """Does its thread still run after so many seconds?"""
+        self._thread.join(seconds)
+        return self._thread.is_alive()
 
     def status(self) -> dict[str, Any]:
         """As of a moment ago."""
@@ -73,11 +87,22 @@ class Host:
         """Look at the clock again."""
         self._requests.put(None)
 
-    def stop(self) -> None:
+    def begin_stop(self) -> None:
         """End after what has arrived, tell clients to come again, and keep the state."""
         self._stopping = True
         self.tick()
+
+    def stop(self) -> None:
+        """Stop, however long it takes."""
+        self.begin_stop()
         self._thread.join()
+
+    def keep_state_before(self, number: int) -> None:
+        """A snapshot of the state before this event, rebuilt from the journal. Any thread may do this when the host's
+        own never comes back."""
+        torch.set_num_threads(1)
+        with closing(Journal(self.journal.directory)) as journal:
+            keep_state(journal, self._begin, number - 1)
 
     # The loop.
 
@@ -97,12 +122,21 @@ class Host:
         except BaseException as error:
             self.error = error
             log("stopped", level=logging.CRITICAL, reason=str(error))
+            self._keep_state()
         finally:
             self._end_sessions()
             self.write_status(stopping=True)
             self.shared.access.settle(5.0)
             self.snapshots.close()
             self.journal.close()
+
+    def _keep_state(self) -> None:
+        """What ended the host may be mended in the next version of a method, which cannot replay: leave it as little as
+        possible."""
+        try:
+            keep_state(self.journal, self._begin, self.journal.last)
+        except BaseException as error:
+            log("snapshot failed", level=logging.ERROR, reason=str(error))
 
     def _end_sessions(self) -> None:
         for session in self.presence.sessions.values():
@@ -129,6 +163,7 @@ class Host:
 
     def handle(self, requests: list[Request]) -> None:
         """Deal with requests, then with what is due."""
+        self.pulse.beat()
         left = requests
         while left:
             left = self._handle_group(left)
@@ -174,6 +209,7 @@ class Host:
 
     def _write(self, events: list[Event], requests: list[Request]) -> bool:
         """Make the events safe. If that fails nothing has happened, and whoever asked is told to try again."""
+        self.pulse.beat()
         try:
             self.journal.append(events)
             self.shared.meters.journal_failing = False
@@ -208,6 +244,7 @@ class Host:
             return error
         finally:
             self.journal.applying.end()
+            self.pulse.beat()
         self.journal.marks.outcomes[number] = outcome_of(orders, self.service.number)
         return orders
 

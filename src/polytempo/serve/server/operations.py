@@ -39,6 +39,15 @@ class QuarantineRule(FileTable):
     seconds: float = Field(default=600.0, gt=0)
 
 
+class WatchdogRule(FileTable):
+    """When a method that does not come back counts as stuck, and when the process ends all the same."""
+
+    event_seconds: float = Field(
+        default=60.0, gt=0, description="for one event; a longer one is logged with its stack, and /healthz fails"
+    )
+    stop_seconds: float = Field(default=300.0, gt=0, description="from SIGTERM to the end of the process")
+
+
 class LogFile(FileTable):
     """Logs as a file instead of stderr; full ones are moved to FILE.1, FILE.2, ..."""
 
@@ -69,6 +78,7 @@ class Operations(FileTable):
     )
     limits: Limits = Limits()
     quarantine: QuarantineRule = QuarantineRule()
+    watchdog: WatchdogRule = WatchdogRule()
     log: LogFile = LogFile()
 
 

@@ -1,0 +1,155 @@
+"""A method may never come back. Then the log says where it is, ``/healthz`` fails, and the process can still be ended.
+
+A method that hangs in Python leaves the other threads running, and this module acts from there. One that hangs inside a
+C function which keeps the GIL stops every thread; then faulthandler's own thread, which needs no GIL, writes the stacks
+to stderr and ends the process. The journal has the event's number for the next start."""
+
+import asyncio
+import faulthandler
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import TypeVar
+
+from polytempo.core.errors import UserError
+from polytempo.serve.journal.database import leave_out_options
+from polytempo.serve.journal.store import Journal
+from polytempo.serve.logs import log
+from polytempo.serve.process.supervisor import tell_supervisor
+from polytempo.serve.server.host import Host
+
+PING_EVERY = 1.0
+"""Seconds between signs of life to the supervisor."""
+LOOK_EVERY = 0.2
+"""Seconds between looks at a thread that may not come back."""
+
+T = TypeVar("T")
+
+
+class StuckError(UserError):
+    """A thread never comes back: the process has to end without it, with this exit code."""
+
+    def __init__(self, reason: str, code: int) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Watchdog:
+    """Looks at a host from the loop's thread."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._is_logged = False
+        self._next_ping = 0.0
+        self._keeping: asyncio.Future[None] | None = None
+        """A snapshot of the state before the event that hangs."""
+
+    def look(self) -> None:
+        """Log once where the method hangs, and keep the state before that event. As long as it does not, tell the
+        supervisor that all is well."""
+        if not self._host.is_stuck():
+            self._is_logged = False
+            self._ping()
+        elif not self._is_logged:
+            self._is_logged = True
+            applying = self._host.journal.applying
+            log(
+                "stuck",
+                level=logging.CRITICAL,
+                number=applying.number,
+                description=applying.description if applying.number else "a question to the method, or the disk",
+                seconds=round(self._host.pulse.age(), 1),
+                stack=self._host.pulse.stack(),
+            )
+            if number := applying.number:
+                self._keeping = in_thread(lambda: self._keep_state_before(number))
+
+    async def stop(self, deadline: float) -> None:
+        """Stop the host by this time of the monotonic clock. Raises StuckError if it does not come back. To write its
+        last snapshot it has all this time; to hang in an event it has not."""
+        self._host.begin_stop()
+        while await asyncio.to_thread(self._host.is_alive, LOOK_EVERY):
+            self.look()
+            self._ping()
+            applying = self._host.journal.applying
+            if time.monotonic() < deadline and not (applying.number and self._host.is_stuck()):
+                continue
+            if self._keeping is not None:
+                await asyncio.wait([self._keeping], timeout=max(deadline - time.monotonic(), LOOK_EVERY))
+            doing = applying.description if applying.number else "what it was doing"
+            raise StuckError(
+                f"The server was told to stop and did not come back from {doing}; it ends without. Every acknowledged "
+                "update is in the journal.",
+                code=75,
+            )
+
+    def _ping(self) -> None:
+        if time.monotonic() >= self._next_ping:
+            self._next_ping = time.monotonic() + PING_EVERY
+            tell_supervisor("WATCHDOG=1")
+
+    def _keep_state_before(self, number: int) -> None:
+        try:
+            self._host.keep_state_before(number)
+        except Exception as error:
+            log("snapshot failed", level=logging.ERROR, number=number - 1, reason=str(error))
+
+
+async def opened_in_time(
+    open_journal: Callable[[Callable[[Journal], None]], T],
+    event_seconds: float,
+    left_out: Collection[int],
+    stop: asyncio.Event,
+) -> T:
+    """What ``open_journal`` returns. Raises StuckError if the replay of an event hangs, or if the server is told to
+    stop meanwhile. ``left_out`` are the events that the operator leaves out already."""
+    journals: list[Journal] = []
+    opening = in_thread(lambda: open_journal(journals.append))
+    while not opening.done():
+        await asyncio.wait([opening], timeout=LOOK_EVERY)
+        if stop.is_set() and not opening.done():
+            raise StuckError("Stopped while the journal was being replayed.", code=0)
+        for applying in [journal.applying for journal in journals]:
+            number, description = applying.number, applying.description
+            if number and time.monotonic() - applying.since >= event_seconds and not opening.done():
+                raise StuckError(
+                    f"The strategy does not come back from {description}, which is replayed. Start with "
+                    f"{leave_out_options({*left_out, number})} to go on without it; or mend the strategy and start "
+                    "with --accept-version; or raise watchdog.event_seconds in service.toml.",
+                    code=2,
+                )
+    return opening.result()
+
+
+async def end_if_frozen(seconds: Callable[[], float]) -> None:
+    """End the process, with all stacks on stderr, when this loop has not run for so many seconds."""
+    try:
+        while True:
+            faulthandler.dump_traceback_later(seconds(), exit=True, file=2)
+            await asyncio.sleep(min(PING_EVERY, seconds() / 4))
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
+    """Do something in a thread that may be left behind when the process ends."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(lambda: None if future.done() else result())
+
+    def run() -> None:
+        try:
+            result = function()
+        except BaseException as error:
+            raised = error
+            settle(lambda: future.set_exception(raised))
+        else:
+            settle(lambda: future.set_result(result))
+
+    threading.Thread(target=run, name="polytempo-beside", daemon=True).start()
+    return future
