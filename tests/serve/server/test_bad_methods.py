@@ -77,6 +77,17 @@ def test_a_method_that_sets_timers_for_now_starves_nobody(tmp_path: Path) -> Non
         assert served.ready(0).WhichOneof("kind") == "task"
 
 
+def test_a_departure_that_fails_is_not_tried_again_every_second(tmp_path: Path) -> None:
+    with hosted(tmp_path, "support.bad_methods:Clinging", task_seconds=10.0) as served:
+        join_all(served, 1)
+        served.at(11.0)
+        assert served.shared.meters.strategy_failures == 1
+        served.reconnect(0, task=served.task(0))
+        served.at(13.0)
+        assert served.shared.meters.strategy_failures == 1
+        assert not served.sessions[0].ended
+
+
 # A method that hangs.
 
 
@@ -140,3 +151,56 @@ def _until_event(served: Hosted, number: int, to: Path) -> Path:
     journal.close()
     (to / "journal" / "status.json").unlink(missing_ok=True)
     return to
+
+
+# Tasks that are never answered.
+
+
+def test_a_round_goes_on_without_a_client_that_is_connected_and_silent(tmp_path: Path) -> None:
+    with hosted(tmp_path, "fedavg", task_seconds=100.0) as served:
+        join_all(served, 3)
+        served.push(0)  # the first round was its own; now all three are in the next
+        served.push(0)
+        served.push(1)
+        rounds = served.host.service.strategy.model.version
+        served.at(99.0)
+        assert served.host.service.strategy.model.version == rounds
+        served.at(101.0)
+        assert served.host.service.strategy.model.version == rounds + 1
+        assert not served.host.service.is_member(2)
+        assert served.sessions[2].sent[-1][0].refusal.again
+        assert served.sessions[2].ended
+        assert served.task(0)
+        assert served.task(1)
+        assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
+
+
+def test_a_round_is_not_held_up_by_a_client_that_joined_and_never_asks_for_work(tmp_path: Path) -> None:
+    with hosted(tmp_path, "fedavg", task_seconds=100.0) as served:
+        served.hello(1)
+        served.hello(0)
+        served.ready(0)
+        assert not served.task(0)
+        served.at(101.0)
+        assert served.task(0)
+        assert served.sessions[1].ended
+
+
+def test_a_client_that_answers_too_late_is_told_that_its_task_is_void_and_not_blamed(tmp_path: Path) -> None:
+    with hosted(tmp_path, task_seconds=100.0) as served:
+        join_all(served, 1)
+        task = served.task(0)
+        head, body = served.pushed(0)
+        served.at(101.0)
+        served.reconnect(0, task=task)
+        reply = served.ask(0, head, body)
+        assert reply.refusal.void
+        assert served.host.refusals.refusals[0] == 0
+        assert served.ready(0).WhichOneof("kind") == "task"
+
+
+def test_without_a_deadline_a_task_stays_open(tmp_path: Path) -> None:
+    with hosted(tmp_path, task_seconds=None) as served:
+        join_all(served, 1)
+        served.at(1e9)
+        assert served.task(0)

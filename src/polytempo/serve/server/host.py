@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from polytempo.core.status import Status
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import Opened
 from polytempo.serve.journal.recovery import recover
@@ -34,6 +35,8 @@ from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched
 
+SILENT_LOOKED_AT_EVERY = 1.0
+"""Seconds between looks at how long clients have said nothing."""
 JOURNAL_RETRY = 1.0
 """Seconds until something due is tried again when the journal could not be written."""
 
@@ -55,6 +58,8 @@ class Host:
         self.snapshots = Snapshots(self.journal)
         self._status = StatusFile(self.journal.directory)
         self.error: BaseException | None = None
+        self._silent_looked_at = 0.0
+        self._tried_to_expire: set[tuple[int, float]] = set()
         # A daemon: a method that never comes back must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="polytempo-host", daemon=True)
         self.pulse = Pulse(self.journal.applying, self._thread)
@@ -173,6 +178,7 @@ class Host:
             self._try_journal()
         self._fire_timers()
         self._expire_absent()
+        self._expire_silent()
         self.shared.outbox.flush()
         self.write_status()
         self.snapshots.keep_up(self.service)
@@ -349,6 +355,24 @@ class Host:
         for client in self.presence.expired(self.clock()):
             if not self._expire(client):
                 return
+
+    def _expire_silent(self) -> None:
+        """A client that is connected and neither answers its task nor asks for one must not hold others up for ever."""
+        now, limit = self.clock(), self.shared.operations.task_seconds
+        if limit is None or now < self._silent_looked_at + SILENT_LOOKED_AT_EVERY:
+            return
+        self._silent_looked_at = now
+        for client, member in list(self.service.members.items()):
+            since, session = member.status_since, self.presence.sessions.get(client)
+            is_silent = member.status in (Status.TRAINING, Status.PAUSED) and now - since >= limit
+            if not is_silent or session is None or (client, since) in self._tried_to_expire:
+                continue
+            self._tried_to_expire.add((client, since))  # once: the strategy may fail on the departure
+            if not self._expire(client):
+                return
+            session.send(messages.refusal(f"nothing was heard of this client for {limit:g} s", again=True))
+            session.end()
+            self.presence.disconnect(session)
 
     def _expire(self, client: int) -> bool:
         """The client has left. Returns whether to go on: not if the journal or the strategy could not take it."""

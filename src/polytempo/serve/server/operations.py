@@ -67,6 +67,11 @@ class Operations(FileTable):
     patience: float = Field(
         default=60.0, gt=0, description="seconds that a client may be away before it counts as gone"
     )
+    task_seconds: float | None = Field(
+        default=86400.0,
+        gt=0,
+        description="that a connected client may be silent, with or without a task, before it is gone",
+    )
     encodings: tuple[Literal["fp16", "topk"], ...] = Field(
         default=("fp16", "topk"), description="of updates and models on the wire that clients may ask for"
     )
