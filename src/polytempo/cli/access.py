@@ -15,11 +15,20 @@ from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.access.enrolment import CODE_HOURS, make_code
 from polytempo.serve.access.live import release as release_client
 from polytempo.serve.access.roster import Pass, Roster, client_name, utc_now
+from polytempo.serve.access.signing import make_backup_key
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client, revoke_operator
 from polytempo.serve.addresses import checked_address
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.client.tls import pair_of
-from polytempo.serve.paths import ACCESS, CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE, SERVER_KEY
+from polytempo.serve.paths import (
+    ACCESS,
+    BACKUP_KEY,
+    BACKUP_PUBLIC_KEY,
+    CA_CERTIFICATE,
+    CA_KEY,
+    SERVER_CERTIFICATE,
+    SERVER_KEY,
+)
 
 Directory = Annotated[Path, typer.Argument(help="the service's directory")]
 Days = Annotated[float | None, typer.Option(help="how long the token is valid (default: for ever)")]
@@ -33,11 +42,21 @@ def certs(
     client: Annotated[
         list[int], typer.Option(help="make this client's certificate instead, for --mtls; may be repeated", min=0)
     ] = [],  # noqa: B006
+    backup: Annotated[
+        bool, typer.Option("--backup", help="make only the key that signs backups, if the directory has none")
+    ] = False,
     days: Annotated[int, typer.Option(help="how long the certificate is valid")] = 365,
 ) -> None:
-    """Make a CA, if the directory has none, and a server certificate signed by it; or clients'."""
-    if client and host:
-        raise UserError("Give either --host, for the server's certificate, or --client, for clients'.")
+    """Make a CA and a key that signs backups, if the directory has none, and a server certificate signed by the CA; or
+    clients'."""
+    if bool(client) + bool(host) + backup > 1:
+        raise UserError(
+            "Give one of --host, for the server's certificate, --client, for clients', or --backup, for the key that "
+            "signs backups."
+        )
+    if backup:
+        _make_backup_key(directory)
+        return
     if client:
         for number in client:
             make_client_certificate(directory, number, days)
@@ -49,7 +68,17 @@ def certs(
     if not has_ca:
         print(f"wrote {directory / CA_CERTIFICATE} and {directory / CA_KEY}: a new CA")
     print(f"wrote {directory / SERVER_CERTIFICATE} and {directory / SERVER_KEY}: the server is {', '.join(names)}")
+    _make_backup_key(directory)
     print("Next: give ca.pem to every client. Keep ca.key where only you can read it; the server does not need it.")
+
+
+def _make_backup_key(directory: Path) -> None:
+    key, public = directory / BACKUP_KEY, directory / BACKUP_PUBLIC_KEY
+    if make_backup_key(directory):
+        print(f"wrote {key}, which signs backups, and {public}, which they are checked with:")
+        print("keep copies of both apart from the backups, backup.key where only you can read it.")
+    else:
+        print(f"{key} and {public} were there and stay")
 
 
 def tokens(
