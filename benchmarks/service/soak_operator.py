@@ -17,7 +17,7 @@ from typing import Any
 from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
 from polytempo.serve.access.credentials import read_token
-from polytempo.serve.paths import DATABASE
+from polytempo.serve.paths import BACKUP_PUBLIC_KEY, DATABASE
 from polytempo.serve.process.backup import back_up, restore
 
 EVERY = {"look": 5.0, "reload": 47.0, "revoke": 29.0, "let in again": 1.0, "back up": 113.0}
@@ -110,8 +110,8 @@ class Operator:
     def _back_up(self) -> None:
         copy, again = self.directory / "backup", self.directory / "restored"
         try:
-            manifest = back_up(self.directory, copy)
-            restored = restore(copy, again)
+            manifest = back_up(self.directory, copy).manifest
+            restored = restore(copy, again, key=self.directory / BACKUP_PUBLIC_KEY)
             if restored.event != manifest.event:
                 self.wrong.append(f"a backup of event {manifest.event} was restored to {restored.event}")
         except UserError as error:

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from polytempo.cli.options import AcceptVersion, Json, LeaveOut, LoseTail
+from polytempo.core.errors import UserError
 from polytempo.serve.journal.continuing import Consent
+from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, OPERATIONS
 from polytempo.serve.process.backup import back_up
 from polytempo.serve.process.backup import restore as restore_backup
 
@@ -18,12 +20,18 @@ def backup(
     as_json: Json = False,
 ) -> None:
     """Copy a service while it runs: its journal up to one event, who may talk to it, its settings; no key, no token."""
-    manifest = back_up(directory, to)
+    made = back_up(directory, to)
+    event, files = made.manifest.event, len(made.manifest.sha256)
     if as_json:
-        print(json.dumps({"event": manifest.event, "files": len(manifest.sha256)}))
+        print(json.dumps({"event": event, "files": files, "signed": made.signed}))
         return
-    print(f"wrote {to}: the service after event {manifest.event:,}")
+    print(f"wrote {to}: the service after event {event:,}, {'signed' if made.signed else 'not signed'}")
     print("Keys and tokens (*.key, *.token) are not in it: keep copies of them apart, where only you can read them.")
+    if made.signed:
+        print(f"To restore it you need {directory / BACKUP_PUBLIC_KEY}: keep a copy apart from the backups.")
+    else:
+        print(f"`polytempo certs {directory} --backup` makes a key that signs backups from then on.")
+        print("Without a signature nobody can tell whether it was changed: `restore` takes it with --unsigned only.")
 
 
 def restore(
@@ -32,10 +40,19 @@ def restore(
     leave_out: LeaveOut = [],  # noqa: B006
     accept_version: AcceptVersion = False,
     lose_tail: LoseTail = False,
+    key: Annotated[
+        Path | None, typer.Option(help="the public key that the backup is signed with (default DIR/backup.pem)")
+    ] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="do not check the signature: whoever wrote the backup is trusted")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Make a service from a backup. Clients go on by themselves; tasks that they got after the backup are void."""
-    restored = restore_backup(copy, directory, Consent(lose_tail, accept_version, tuple(leave_out)))
+    if key is not None and unsigned:
+        raise UserError("Give either --key FILE, to check the backup's signature, or --unsigned, not to check it.")
+    consent = Consent(lose_tail, accept_version, tuple(leave_out))
+    restored = restore_backup(copy, directory, consent, key, unsigned)
     if as_json:
         print(json.dumps({"event": restored.event, "digest": restored.digest, "kept": restored.kept}))
         return
@@ -43,8 +60,10 @@ def restore(
     print(f"digest {restored.digest}")
     for name in restored.kept:
         print(f"{directory / name} was there and stays")
-    if "access.json" in restored.manifest.sha256 and "access.json" not in restored.kept:
-        print(f"{directory / 'access.json'} is as old as the backup: revoke again what was revoked since.")
-    print("Next: put server.pem and server.key there if they are not, and start `polytempo serve` with what it had")
-    print("(and its --listen, --admin and --mtls, which are not in a backup):")
+    if ACCESS in restored.manifest.sha256 and ACCESS not in restored.kept:
+        print(f"{directory / ACCESS} is as old as the backup: revoke again what was revoked since.")
+    if unsigned and OPERATIONS in restored.manifest.sha256 and OPERATIONS not in restored.kept:
+        print(f"{directory / OPERATIONS} is that of a backup that was not checked: read it before you start.")
+    print("Next: put server.pem, server.key and backup.key there if they are not, and start `polytempo serve`")
+    print("with what it had (and its --listen, --admin and --mtls, which are not in a backup):")
     print(f"  {json.dumps(restored.manifest.settings)}")

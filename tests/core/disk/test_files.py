@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from polytempo.core.disk.files import make_directory, write_bytes, write_whole
+from polytempo.core.disk.new_directory import new_directory
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -51,6 +52,17 @@ def test_the_name_of_each_new_directory_is_synced(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
     make_directory(tmp_path / "a" / "b", 0o700)  # whoever made it may have been killed before the sync
     assert synced[2:] == [tmp_path / "a"]
+
+
+def test_a_directory_that_appears_whole_outlasts_a_power_cut_with_those_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("polytempo.core.disk.files.sync_directory", synced.append)
+    monkeypatch.setattr("polytempo.core.disk.new_directory.sync_directory", synced.append)
+    with new_directory(tmp_path / "a" / "b") as making:
+        pass
+    assert synced == [tmp_path, making, tmp_path / "a"]
 
 
 def test_a_directory_may_lie_in_one_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

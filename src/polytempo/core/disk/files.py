@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 
@@ -52,9 +52,43 @@ def _replacing(path: Path, durable: bool) -> Iterator[tuple[int, Path]]:
 def hand_over(descriptor: int, directory: Path) -> None:
     """Give an open file of root's to whom this directory belongs: a service that runs there with fewer rights could not
     read it otherwise."""
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
+    if _is_root():
+        _give(descriptor, directory.stat())
+
+
+def hand_over_folder(folder: Path, directory: Path) -> None:
+    """The same, of a folder of root's and the folder's files, the folder last."""
+    if _is_root():
         owner = directory.stat()
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        with _opened_folder(folder) as inside:
+            _give_files(inside, owner)
+            _give(inside, owner)
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def _give(descriptor: int, owner: os.stat_result) -> None:
+    os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+@contextmanager
+def _opened_folder(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _give_files(folder: int, owner: os.stat_result) -> None:
+    """Somebody may put other things in the files' place meanwhile: no link is followed."""
+    with ExitStack() as stack:
+        for name in os.listdir(folder):
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            stack.callback(os.close, descriptor)
+            _give(descriptor, owner)
 
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:

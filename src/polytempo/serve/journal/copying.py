@@ -1,42 +1,72 @@
 """Copies of a journal, taken while the server runs or not. A copy is what a crash at one event would have left."""
 
+import hashlib
 import os
+import re
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from polytempo.core.errors import PassingError, UserError
-from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
 from polytempo.serve.journal.database import DamagedError, connect, reading
-from polytempo.serve.journal.opening import open_service, settings_in
+from polytempo.serve.journal.opening import recorded_settings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import DATABASE, INITIAL, PROXIES
-from polytempo.serve.state.events import Event
 
 TRIES = 5
 """The server may forget what is being copied; then everything is copied anew, so many times."""
 CHUNK = 1 << 20
+COPIED = re.compile(
+    "|".join(map(re.escape, (DATABASE, INITIAL, PROXIES)))
+    + r"|updates-[0-9]{12,}\.bodies|snapshot-[0-9]{12,}\.safetensors"
+)
+"""Names of the files that a copy has."""
 
 
-def copy_journal(source: Path, target: Path) -> int:
-    """Copy the journal as it is after one event. Returns that event's number."""
+@dataclass(frozen=True)
+class JournalCopy:
+    """What was copied."""
+
+    event: int
+    """Number of the last event in it."""
+    settings: dict[str, Any]
+    """Those that last for the life of the service."""
+    sha256: dict[str, str]
+    """Of each file, by its name, as it was read."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that was written."""
+
+    size: int
+    sha256: str
+    """Of the bytes that were handed over to the disk, whatever a reader is given there later."""
+
+
+def copy_journal(source: Path, target: Path) -> JournalCopy:
+    """Copy the journal as it is after one event. Nothing is read from ``target``, which may lie where others write."""
     missing = ""
     for _ in range(TRIES):
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(mode=0o700)
-        _copy_database(source, target)
-        journal = Journal(target)
-        event, sizes = journal.last, journal.files()
-        journal.close()
-        sizes |= {name: (source / name).stat().st_size for name in (INITIAL, PROXIES) if (source / name).exists()}
-        try:
-            _copy_files(source, target, sizes)
-            return event
-        except FileNotFoundError as error:
-            missing = error.filename
+        with tempfile.TemporaryDirectory(prefix="polytempo-backup-") as own:
+            _copy_database(source, Path(own))
+            with closing(Journal(Path(own))) as journal:
+                event, sizes, settings = journal.last, journal.files(), recorded_settings(journal).lasting()
+            sizes |= {name: (source / name).stat().st_size for name in (INITIAL, PROXIES) if (source / name).exists()}
+            try:
+                sha256 = _copy_files(source, target, sizes)
+            except FileNotFoundError as error:
+                missing = error.filename
+                continue
+            sha256[DATABASE] = copy_file(Path(own) / DATABASE, target / DATABASE).sha256
+            return JournalCopy(event, settings, sha256)
     raise UserError(
         f"{missing} was missing each of the {TRIES} times that the journal was copied. Either the journal is damaged, "
         "which `polytempo replay` would tell, or the server forgets old files too fast: try again when less goes on."
@@ -54,52 +84,45 @@ def _copy_database(source: Path, target: Path) -> None:
             live.backup(copy)  # what is committed at one moment; a server goes on writing
         except sqlite3.OperationalError as error:
             raise PassingError(
-                f"Cannot write the backup to {target.parent}: {error}. Make room, and try again."
+                f"Cannot copy the database to {target}: {error}. Make room there, or set TMPDIR, and try again."
             ) from None
 
 
-def _copy_files(source: Path, target: Path, sizes: dict[str, int]) -> None:
-    """So many bytes of each file. All are opened first: a file that the server removes meanwhile can still be read."""
+def _copy_files(source: Path, target: Path, sizes: dict[str, int]) -> dict[str, str]:
+    """So many bytes of each file. All are opened first: a file that the server removes meanwhile can still be read.
+    Returns the SHA-256 of each."""
+    sha256 = {}
     with ExitStack() as stack:
         opened = {name: stack.enter_context((source / name).open("rb")) for name in sizes}
         for name, file in opened.items():
-            if _copy(file, target / name, sizes[name]) < sizes[name]:
+            written = write_new(target / name, chunks_of(file, sizes[name]))
+            if written.size < sizes[name]:
                 raise DamagedError(source, int(Path(name).stem.rpartition("-")[2]), f"{name} is cut off")
+            sha256[name] = written.sha256
+    return sha256
 
 
-def copy_file(source: Path, to: Path) -> None:
+def copy_file(source: Path, to: Path) -> Written:
     """Copy a file to a new one, which only its owner can read, and sync it."""
     with source.open("rb") as file:
-        _copy(file, to, os.fstat(file.fileno()).st_size)
+        return write_new(to, chunks_of(file))
 
 
-def _copy(file: IO[bytes], to: Path, size: int) -> int:
-    """The number of bytes that were there to copy."""
-
-    def chunks() -> Iterator[bytes]:
-        left = size
-        while left and (chunk := file.read(min(CHUNK, left))):
-            left -= len(chunk)
-            yield chunk
-
-    return write_new(to, chunks())
+def chunks_of(file: IO[bytes], size: int | None = None) -> Iterator[bytes]:
+    """What a file holds, or at most so many bytes of it."""
+    left = size
+    while chunk := file.read(CHUNK if left is None else min(CHUNK, left)):
+        yield chunk
+        left = None if left is None else left - len(chunk)
 
 
-def write_new(path: Path, chunks: Iterable[bytes]) -> int:
-    """Write a new file, which only its owner can read, and sync it. Returns its size."""
+def write_new(path: Path, chunks: Iterable[bytes]) -> Written:
+    """Write a new file, which only its owner can read, and sync it."""
+    size, sha256 = 0, hashlib.sha256()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        written = sum(file.write(chunk) for chunk in chunks)
+        for chunk in chunks:
+            size += file.write(chunk)
+            sha256.update(chunk)
         file.flush()
         os.fsync(file.fileno())
-    return written
-
-
-def renumber(journal_directory: Path, consent: Consent) -> tuple[int, str]:
-    """Recover the state, and let orders be numbered from far ahead on. The last event before, and its digest."""
-    opened = open_service(journal_directory, settings_in(journal_directory), consent)
-    try:
-        service, event, digest = opened.service, opened.journal.last, opened.service.digest()
-        opened.journal.append([Event("renumbered", service.now, number=service.number + RENUMBERED_BY)])
-    finally:
-        opened.journal.close()
-    return event, digest
+    return Written(size, sha256.hexdigest())

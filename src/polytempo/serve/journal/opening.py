@@ -145,7 +145,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
 
 
 def _check_same(journal: Journal, settings: ServiceSettings) -> None:
-    known, asked = settings_of(journal).lasting(), settings.lasting()
+    known, asked = recorded_settings(journal).lasting(), settings.lasting()
     different = next((name for name in asked if known[name] != asked[name]), None)
     if different is not None:
         raise UserError(
@@ -173,7 +173,13 @@ def settings_in(directory: Path) -> ServiceSettings:
 
 
 def settings_of(journal: Journal) -> ServiceSettings:
-    """The settings that a journal was begun with; those that did not exist then have their defaults."""
+    """The settings that a journal was begun with."""
+    return recorded_settings(journal)
+
+
+def recorded_settings(journal: Journal) -> ServiceSettings:
+    """What a journal says that it was begun with, to compare or to show; settings that did not exist then have their
+    defaults. Make nothing of it: it may name any code. ``settings_of`` is for that."""
     if journal.about.get("format") != FORMAT:
         raise JournalError(
             f"The journal in {journal.directory} was written by Polytempo 0.1, which this version cannot read. Begin a "

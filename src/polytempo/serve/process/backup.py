@@ -1,17 +1,17 @@
 """A copy of a service that can be kept elsewhere, made while the service runs or not, and a service made from it again.
 
     manifest.json               the event that the copy ends at, when and by which version it was made, a hash per file
+    manifest.sig                the signature of the manifest's bytes (Ed25519), if the service has a key for it
     journal/                    the database, the bodies and snapshots that it names, the first model, the proxy sets
     access.json, service.toml   who may talk to the service (hashes of tokens only), and its settings
 
-Keys and tokens are never copied. A copy is a journal as a crash at that event would have left it."""
+Keys and tokens are never copied. A copy is a journal as a crash at that event would have left it. Where it lies others
+may write: nothing is read from there to be signed, and nothing is believed there that is not signed."""
 
-import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -20,16 +20,23 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from polytempo.core.disk.files import hand_over, make_directory, sync_directory, write_bytes
+from polytempo.core.disk.files import hand_over_folder, make_directory, sync_directory, write_bytes
+from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.errors import UserError
 from polytempo.serve.access.roster import Roster, with_tables
-from polytempo.serve.journal.continuing import NO_CONSENT, Consent
-from polytempo.serve.journal.copying import copy_file, copy_journal, renumber, write_new
-from polytempo.serve.journal.opening import settings_in
+from polytempo.serve.access.signing import backup_signer, backup_verifier, is_signed_by
+from polytempo.serve.journal.continuing import NO_CONSENT, RENUMBERED_BY, Consent
+from polytempo.serve.journal.copying import COPIED, copy_file, copy_journal, write_new
+from polytempo.serve.journal.opening import open_service, settings_in
 from polytempo.serve.journal.store import Journal
-from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS
+from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, JOURNAL, OPERATIONS
+from polytempo.serve.process.backup_files import copy_checked, damaged, read_checked, read_small
+from polytempo.serve.state.events import Event
 
 MANIFEST = "manifest.json"
+SIGNATURE = "manifest.sig"
+LARGEST_MANIFEST, LARGEST_SIGNATURE = 16 << 20, 64
+"""Bytes. A manifest has about 120 for each file."""
 BESIDE = (ACCESS, OPERATIONS)
 """Files of the service's directory that are copied too, if they are there."""
 
@@ -49,6 +56,14 @@ class Manifest(BaseModel):
 
 
 @dataclass(frozen=True)
+class BackedUp:
+    """A copy that was made."""
+
+    manifest: Manifest
+    signed: bool
+
+
+@dataclass(frozen=True)
 class Restored:
     """A service made from a copy, before anybody starts it."""
 
@@ -61,65 +76,69 @@ class Restored:
     """Files that the directory had already, and that were not taken from the copy."""
 
 
-def back_up(directory: Path, to: Path) -> Manifest:
+def back_up(directory: Path, to: Path) -> BackedUp:
     """Copy the service in this directory, as it is after one event. A server that runs there is not disturbed. ``to``
-    must not exist or be empty, and appears when the copy is whole and on disk."""
+    must not exist or be empty, and appears when the copy is whole and on disk. It is signed if the directory has a key
+    for it."""
     if not Journal.exists(directory / JOURNAL):
         raise UserError(f"{directory} holds no service to back up. Expected the --dir of `polytempo serve`.")
-    if to.exists() and not (to.is_dir() and not any(to.iterdir())):
-        raise UserError(f"{to} exists already. Expected a new or an empty directory: give each backup its own.")
-    with _in_plain_words(f"Cannot write a backup to {to}"):
-        make_directory(to.parent)
-        making = Path(tempfile.mkdtemp(prefix=f".{to.name}.", dir=to.parent))
-        try:
-            event = copy_journal(directory / JOURNAL, making / JOURNAL)
-            for name in BESIDE:
-                if (directory / name).exists():
-                    copy_file(directory / name, making / name)
-            manifest = Manifest(
-                event=event,
-                settings=settings_in(making / JOURNAL).lasting(),
-                made=datetime.now(UTC),
-                polytempo=metadata.version("polytempo"),
-                sha256={name: _sha256(path) for name, path in _files(making).items()},
-            )
-            write_new(making / MANIFEST, [manifest.model_dump_json(indent=1).encode()])
-            sync_directory(making / JOURNAL)
-            sync_directory(making)
-            making.rename(to)
-            sync_directory(to.parent)
-        except BaseException:
-            shutil.rmtree(making, ignore_errors=True)
-            raise
-    return manifest
+    signer = backup_signer(directory)
+    with new_directory(to) as making:
+        manifest = _copy(directory, making)
+        content = manifest.model_dump_json(indent=1).encode()
+        write_new(making / MANIFEST, [content])
+        if signer is not None:
+            write_new(making / SIGNATURE, [signer.sign(content)])
+        sync_directory(making / JOURNAL)
+    return BackedUp(manifest, signer is not None)
 
 
-def restore(backup: Path, directory: Path, consent: Consent = NO_CONSENT) -> Restored:
+def _copy(directory: Path, making: Path) -> Manifest:
+    journal = copy_journal(directory / JOURNAL, making / JOURNAL)
+    beside = [name for name in BESIDE if (directory / name).exists()]
+    return Manifest(
+        event=journal.event,
+        settings=journal.settings,
+        made=datetime.now(UTC),
+        polytempo=metadata.version("polytempo"),
+        sha256={f"{JOURNAL}/{name}": sha256 for name, sha256 in journal.sha256.items()}
+        | {name: copy_file(directory / name, making / name).sha256 for name in beside},
+    )
+
+
+def restore(
+    backup: Path,
+    directory: Path,
+    consent: Consent = NO_CONSENT,
+    key: Path | None = None,
+    unsigned: bool = False,
+) -> Restored:
     """Make a service from a copy, in a directory that has none. Its orders get new numbers: clients may hold tasks that
     were ordered after the copy was made, which are void now. What the directory has already (keys, tokens, the list of
-    those who may talk to the service) stays. ``consent`` is that of ``open_service``."""
-    manifest = _checked(backup)
+    those who may talk to the service) stays. ``consent`` is that of ``open_service``.
+    ``key`` is the file of the public key that the copy has to be signed with, by default the
+    directory's own; ``unsigned``: whoever asks vouches for the copy."""
+    manifest = _manifest(backup, None if unsigned else key or directory / BACKUP_PUBLIC_KEY)
+    beside = {name: read_checked(backup, name, manifest.sha256[name]) for name in BESIDE if name in manifest.sha256}
     # Some of its codes may have been used since.
-    roster = with_tables(Roster.read(backup / ACCESS), codes={}) if ACCESS in manifest.sha256 else None
+    roster = with_tables(Roster.parse(beside[ACCESS], backup / ACCESS), codes={}) if ACCESS in beside else None
     target, making = directory / JOURNAL, directory / f"{JOURNAL}.restoring"
     if target.exists() and any(target.iterdir()):
         raise UserError(f"{target} holds a journal already. Nothing was changed. Move it away, or choose another DIR.")
-    with _in_plain_words(f"Cannot restore to {directory}"):
-        make_directory(directory, 0o700)
+    with _in_plain_words(f"Cannot restore to {directory}"), _made(directory):
         shutil.rmtree(making, ignore_errors=True)  # a restore that was interrupted
         try:
             making.mkdir(mode=0o700)
-            for name in manifest.sha256:
+            for name, sha256 in manifest.sha256.items():
                 if name not in BESIDE:
-                    copy_file(backup / name, making / Path(name).name)
-            event, digest = renumber(making, consent)
+                    copy_checked(backup, name, sha256, making / name.removeprefix(f"{JOURNAL}/"))
+            event, digest = _renumber(making, consent)
             kept = [name for name in BESIDE if (directory / name).exists()]
             if roster is not None and ACCESS not in kept:
                 roster.write(directory / ACCESS)
-            if OPERATIONS in manifest.sha256 and OPERATIONS not in kept:
-                write_bytes(directory / OPERATIONS, (backup / OPERATIONS).read_bytes(), 0o600, shared=True)
-            for path in (making, *making.iterdir()):
-                _hand_over(path, directory)
+            if OPERATIONS in beside and OPERATIONS not in kept:
+                write_bytes(directory / OPERATIONS, beside[OPERATIONS], 0o600, shared=True)
+            hand_over_folder(making, directory)
             making.rename(target)
             sync_directory(directory)
         except BaseException:
@@ -128,47 +147,61 @@ def restore(backup: Path, directory: Path, consent: Consent = NO_CONSENT) -> Res
     return Restored(manifest, event, digest, kept)
 
 
-def _checked(backup: Path) -> Manifest:
-    """The manifest of a copy that is whole."""
+def _renumber(journal: Path, consent: Consent) -> tuple[int, str]:
+    """Recover the state, and let orders be numbered from far ahead on. The last event before, and its digest."""
+    opened = open_service(journal, settings_in(journal), consent)
+    with closing(opened.journal):
+        service, event, digest = opened.service, opened.journal.last, opened.service.digest()
+        opened.journal.append([Event("renumbered", service.now, number=service.number + RENUMBERED_BY)])
+    return event, digest
+
+
+def _manifest(backup: Path, key: Path | None) -> Manifest:
+    """What a copy says of itself. Nothing of it is looked at before its signature is found to be this key's."""
+    if not os.path.lexists(backup / MANIFEST):
+        raise UserError(f"{backup} is no backup: it has no {MANIFEST}. Expected what `polytempo backup` made.")
+    content = read_small(backup, MANIFEST, LARGEST_MANIFEST)
+    if key is not None:
+        _check_signature(backup, content, key)
     try:
-        manifest = Manifest.model_validate_json((backup / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        raise UserError(
-            f"{backup} is no backup: it has no {MANIFEST}. Expected what `polytempo backup` made."
-        ) from None
-    except (OSError, ValidationError) as error:
-        raise _damaged(backup, f"{MANIFEST} cannot be read ({error})") from None
-    found = _files(backup)
-    for name, expected in manifest.sha256.items():
-        if name not in found:
-            raise _damaged(backup, f"{name} is missing")
-        if _sha256(found[name]) != expected:
-            raise _damaged(backup, f"{name} is not what was written")
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        raise damaged(backup, f"{MANIFEST} cannot be read ({error})") from None
+    for name in manifest.sha256:
+        folder, _, file = name.rpartition("/")
+        if name not in BESIDE and not (folder == JOURNAL and COPIED.fullmatch(file)):
+            raise damaged(backup, f"its manifest names {name!r}, which is no file of a backup")
     return manifest
 
 
-def _hand_over(path: Path, directory: Path) -> None:
-    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+def _check_signature(backup: Path, content: bytes, key: Path) -> None:
+    otherwise = "Or give --unsigned to restore it without a check, if you know that nobody has changed it."
+    if not key.exists():
+        raise UserError(
+            f"There is no {key} to check the backup with. Give --key FILE, the service's {BACKUP_PUBLIC_KEY} as it was "
+            f"kept apart from the backups. {otherwise}"
+        )
+    if not os.path.lexists(backup / SIGNATURE):
+        raise UserError(f"The backup in {backup} is not signed: it has no {SIGNATURE}. Take a signed one. {otherwise}")
+    if not is_signed_by(backup_verifier(key), content, read_small(backup, SIGNATURE, LARGEST_SIGNATURE)):
+        raise UserError(
+            f"The backup in {backup} is not signed with the key of {key}: somebody has changed it, or it is of another "
+            "service. Nothing was changed. Take another backup, or give --key FILE of the service that made it."
+        )
+
+
+@contextmanager
+def _made(directory: Path) -> Iterator[None]:
+    """The directory, made if it is not there; and gone again if nothing comes of it."""
+    was_there = directory.exists()
+    make_directory(directory, 0o700)
     try:
-        hand_over(opened, directory)
-    finally:
-        os.close(opened)
-
-
-def _files(copy: Path) -> dict[str, Path]:
-    """What a copy holds beside its manifest. Only names of files of ours: nothing else is ever read or written."""
-    found = [path for path in (*copy.glob("*"), *copy.glob(f"{JOURNAL}/*")) if path.is_file()]
-    names = {path.relative_to(copy).as_posix(): path for path in found}
-    return {name: path for name, path in names.items() if name in BESIDE or name.startswith(f"{JOURNAL}/")}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _damaged(backup: Path, why: str) -> UserError:
-    return UserError(f"The backup in {backup} is damaged: {why}. Nothing was changed. Take another backup.")
+        yield
+    except BaseException:
+        if not was_there:
+            with suppress(OSError):
+                directory.rmdir()
+        raise
 
 
 @contextmanager
