@@ -21,7 +21,7 @@ from polytempo.cli.backups import backup, restore
 from polytempo.cli.comparing import comparison, find_runs
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing
-from polytempo.cli.options import Json, Set, parse_assignments, with_options
+from polytempo.cli.options import AllowImport, Json, Set, parse_assignments, with_options
 from polytempo.cli.progress import progress_bar
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
@@ -79,6 +79,7 @@ def run(
     ],
     set_: Set = [],  # noqa: B006
     out: Out = None,
+    allow_import: AllowImport = [],  # noqa: B006
     as_json: Json = False,
     quiet: Quiet = False,
     *,
@@ -87,7 +88,7 @@ def run(
     """Simulate one strategy."""
     parameters = parse_assignments(set_)
     if strategy.endswith(".toml"):
-        experiment = read_experiment(Path(strategy), parameters, settings)
+        experiment = read_experiment(Path(strategy), parameters, settings, allow_import)
     else:
         experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
     out = out or _new_directory(f"{_label(experiment.strategy)}-{_label(experiment.data)}")

@@ -17,6 +17,14 @@ GIVEN_OTHERWISE = ("strategy", "parameters", "drift")
 """Fields that most commands take in another form: as an argument, as --set, in a file."""
 
 Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
+AllowImport = Annotated[
+    list[str],
+    typer.Option(
+        "--allow-import",
+        metavar="FILE.py:NAME",
+        help="import this, which the file you give names: it is code that runs with your rights; may be repeated",
+    ),
+]
 LeaveOut = Annotated[
     list[int], typer.Option(metavar="EVENT", help="Go on without this event of the journal (may be repeated).")
 ]

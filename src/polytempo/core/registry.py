@@ -4,9 +4,10 @@ import difflib
 import importlib
 import importlib.util
 import os
+import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -85,6 +86,24 @@ def from_import_path(path: str, kind: str) -> Any:
     if not hasattr(module, name):
         raise UserError(unknown(f"name in {where}", name, [n for n in vars(module) if not n.startswith("_")]))
     return getattr(module, name)
+
+
+def check_imports(source: str, named: Mapping[str, str], allowed: Collection[str]) -> None:
+    """Refuse import paths, by the setting that names them, which only ``source`` names and the user has not allowed:
+    whoever wrote it could run any code otherwise."""
+    refused = {setting: path for setting, path in named.items() if path not in allowed}
+    if refused:
+        shown = ", ".join(f"{setting} {path!r}" for setting, path in refused.items())
+        repeated = " ".join(f"--allow-import {_quoted(path)}" for path in dict.fromkeys(refused.values()))
+        raise UserError(
+            f"{source} names code that is not Polytempo's: {shown}. To read it would run that code with your rights. "
+            f"If you trust it, repeat it on the command line: {repeated}"
+        )
+
+
+def _quoted(path: str) -> str:
+    """For a shell to take as one word, whatever a stranger has written there."""
+    return shlex.quote(path.encode("unicode_escape").decode())
 
 
 def imported_file(path: str) -> Path | None:

@@ -4,14 +4,14 @@ API all make one of these."""
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import imported_file
+from polytempo.core.registry import check_imports, imported_file
 from polytempo.core.validation import validated
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
 from polytempo.strategies import Strategy
@@ -21,6 +21,9 @@ from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
 from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
+
+IMPORTABLE = ("strategy", "model", "loss", "metric", "data")
+"""Settings that may be import paths."""
 
 
 def _as_words(given: Any) -> Any:
@@ -128,10 +131,15 @@ def make_experiment(**given: Any) -> Experiment:
     return validated(Experiment, given, "Experiment")
 
 
-def read_experiment(path: Path, parameters: Mapping[str, Any], settings: Mapping[str, Any]) -> Experiment:
+def read_experiment(
+    path: Path, parameters: Mapping[str, Any], settings: Mapping[str, Any], allowed: Collection[str] = ()
+) -> Experiment:
     """An experiment file: TOML whose keys are the fields of Experiment, with [parameters] and [[drift]] tables. What is
-    given beside it wins. A file of devices is named as seen from the experiment file, or from the working directory."""
+    given beside it wins. A file of devices is named as seen from the experiment file, or from the working directory.
+    Code that only the file names is refused unless it is among the ``allowed`` import paths: the file may be a
+    stranger's."""
     given = read_toml(path)
+    _check_imports(path, {**given, **settings}, {*allowed, *map(str, settings.values())})
     devices = given.get("devices")
     if isinstance(devices, str) and device_file(devices) is not None and (path.parent / devices).is_file():
         given["devices"] = str(path.parent / devices)
@@ -142,6 +150,13 @@ def read_experiment(path: Path, parameters: Mapping[str, Any], settings: Mapping
         if one in settings:
             given.pop(other, None)
     return make_experiment(**{**given, **settings, "parameters": {**own, **parameters}})
+
+
+def _check_imports(path: Path, given: Mapping[str, Any], allowed: Collection[str]) -> None:
+    named = {field: str(given[field]) for field in IMPORTABLE if ":" in str(given.get(field, ""))}
+    if data_file(named.get("data", "")) is not None:
+        del named["data"]
+    check_imports(str(path), named, allowed)
 
 
 def _sha256(path: Path) -> str:
