@@ -214,17 +214,17 @@ class Found:
     half_update: bool = False
 
 
-def look_into(directory: Path) -> Found:
+def look_into(directory: Path, strategy: str) -> Found:
     copy = directory / "copy"
     shutil.copytree(directory / "journal", copy)
     try:
-        return _read(copy) if store.Journal.exists(copy) else Found()
+        return _read(copy, strategy) if store.Journal.exists(copy) else Found()
     finally:
         shutil.rmtree(copy)
 
 
-def _read(copy: Path) -> Found:
-    replayed = replay(copy)
+def _read(copy: Path, strategy: str) -> Found:
+    replayed = replay(copy, allowed=[strategy])
     found = Found(replayed.service.digest())
     found.counted = {client: (m.updates, m.answered) for client, m in replayed.service.members.items() if m.updates}
     with closing(sqlite3.connect(copy / DATABASE)) as database:
@@ -327,7 +327,7 @@ def kill_and_restart(
                 kind = "at the end"
             server.kill()
             account.kills[kind] += 1
-            before, found = found, look_into(directory)
+            before, found = found, look_into(directory, strategy)
             account.add(before, server, found, pushers)
     finally:
         for pusher in pushers:

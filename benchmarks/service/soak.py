@@ -176,7 +176,7 @@ class Soak:
 
     def _check_a_copy(self, name: str) -> None:
         copy = linked_copy(self.directory / "journal", self.directory / name)
-        self._checks.append((self._checker.submit(check, copy), set(self.account.acknowledged)))
+        self._checks.append((self._checker.submit(check, copy, self.chosen.strategy), set(self.account.acknowledged)))
 
     def _finish(self) -> None:
         """Everybody gets the answer that they wait for; then the server stops, and all is compared."""

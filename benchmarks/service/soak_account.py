@@ -45,17 +45,17 @@ class Checked:
     wrong: list[str] = field(default_factory=list)
 
 
-def check(copy: Path) -> Checked:
+def check(copy: Path, strategy: str) -> Checked:
     """A replay from the oldest snapshot has to come by the state that the running server wrote as its newest."""
     journal = Journal(copy)
     snapshots = journal.snapshots()
     written = digest(journal.load_snapshot(snapshots[-1]))
     journal.close()
-    replayed = replay(copy)
+    replayed = replay(copy, allowed=[strategy])
     checked = Checked(replayed.event, {client: member.updates for client, member in replayed.service.members.items()})
     if len(snapshots) > 1:
         checked.digests = 1
-        found = replay(copy, snapshots[-1]).figures()["digest"]
+        found = replay(copy, snapshots[-1], allowed=[strategy]).figures()["digest"]
         if found != written:
             checked.wrong.append(f"the server's state after event {snapshots[-1]} is {written}, a replay's {found}")
     shutil.rmtree(copy)

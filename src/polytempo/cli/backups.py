@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polytempo.cli.options import AcceptVersion, Json, LeaveOut, LoseTail
+from polytempo.cli.options import AcceptVersion, AllowImport, Json, LeaveOut, LoseTail
 from polytempo.core.errors import UserError
 from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, OPERATIONS
@@ -46,13 +46,14 @@ def restore(
     unsigned: Annotated[
         bool, typer.Option("--unsigned", help="do not check the signature: whoever wrote the backup is trusted")
     ] = False,
+    allow_import: AllowImport = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """Make a service from a backup. Clients go on by themselves; tasks that they got after the backup are void."""
     if key is not None and unsigned:
         raise UserError("Give either --key FILE, to check the backup's signature, or --unsigned, not to check it.")
     consent = Consent(lose_tail, accept_version, tuple(leave_out))
-    restored = restore_backup(copy, directory, consent, key, unsigned)
+    restored = restore_backup(copy, directory, consent, allow_import, key, unsigned)
     if as_json:
         print(json.dumps({"event": restored.event, "digest": restored.digest, "kept": restored.kept}))
         return

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from polytempo.cli.options import Json, Set, parse_assignments
+from polytempo.cli.options import AllowImport, Json, Set, parse_assignments
 from polytempo.core.errors import UserError
 from polytempo.serve.journal.opening import settings_in
 from polytempo.serve.journal.replay import replay as replay_journal
@@ -90,19 +90,21 @@ def replay(
     ] = None,
     set_: Set = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="write the models that clients are served (.safetensors)")] = None,
+    allow_import: AllowImport = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """Rebuild a service's state from its journal and print its digest; or try another strategy on the same arrivals."""
     if strategy is not None:
         changed = {"strategy": strategy, "parameters": parse_assignments(set_)}
-        method = settings_in(directory).model_copy(update=changed)
+        named = [*allow_import, strategy]
+        method = settings_in(directory, named).model_copy(update=changed)
         method.check()
-        found = what_if(directory, method, until)
+        found = what_if(directory, method, until, allowed=named)
         rows = [(found.real.settings.strategy, found.real), (f"{strategy} (what if)", found.other)]
     elif set_:
         raise UserError("--set belongs to --strategy: give both.")
     else:
-        replayed = replay_journal(directory, until)
+        replayed = replay_journal(directory, until, allowed=allow_import)
         rows = [(replayed.settings.strategy, replayed)]
     if out is not None:
         service = rows[-1][1].service

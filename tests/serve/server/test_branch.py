@@ -158,7 +158,7 @@ def test_expansions_and_merges_are_logged_and_counted(tmp_path: Path, caplog: py
         served.clock.now = 2.5
         for client, to in ((0, 1), (1, 1), (0, 0)):
             served.push(client, answers={"to": to})
-        figures = replay(served.directory).figures()
+        figures = replay(served.directory, allowed=["test_branch:Movable"]).figures()
     told = [(it.getMessage(), it.fields) for it in caplog.records if it.getMessage() in ("expansion", "merge")]  # type: ignore[attr-defined]
     moved = {"at": 2.5, "clients": 1, "why": {"divergence": 0.25}}
     assert told == [

@@ -1,7 +1,7 @@
 """A service on its journal: begun, or continued where it was when it last stopped, however it stopped."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 import polytempo
 from polytempo.core.disk.files import make_directory
 from polytempo.core.errors import UserError
-from polytempo.core.registry import imported_file
+from polytempo.core.registry import check_imports, imported_file
 from polytempo.core.state import load, save
 from polytempo.core.validation import refusal
 from polytempo.core.versions import versions
@@ -29,7 +29,7 @@ from polytempo.serve.journal.proxies import (
     make_proxy_sets,
     proxies_digest,
 )
-from polytempo.serve.journal.settings import ServiceSettings
+from polytempo.serve.journal.settings import CHANGEABLE, ServiceSettings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES
 from polytempo.serve.protocol.welcome import check_welcome_fits
@@ -163,18 +163,21 @@ def existing_journal(directory: Path) -> Journal:
     return Journal(directory)
 
 
-def settings_in(directory: Path) -> ServiceSettings:
-    """The settings that the journal in this directory was begun with."""
+def settings_in(directory: Path, allowed: Collection[str] = ()) -> ServiceSettings:
+    """The settings that the journal in this directory was begun with. ``allowed`` is that of ``settings_of``."""
     journal = existing_journal(directory)
     try:
-        return settings_of(journal)
+        return settings_of(journal, allowed)
     finally:
         journal.close()
 
 
-def settings_of(journal: Journal) -> ServiceSettings:
-    """The settings that a journal was begun with."""
-    return recorded_settings(journal)
+def settings_of(journal: Journal, allowed: Collection[str] = ()) -> ServiceSettings:
+    """The settings that a journal was begun with. Those that name code are refused unless the operator allows these
+    very import paths: whoever can write a journal, or a backup of it, could run any code otherwise."""
+    settings = recorded_settings(journal)
+    check_imports(f"The journal in {journal.directory}", settings.import_paths(), allowed)
+    return settings
 
 
 def recorded_settings(journal: Journal) -> ServiceSettings:
@@ -186,9 +189,15 @@ def recorded_settings(journal: Journal) -> ServiceSettings:
             "new service in another --dir; to look at the old one, install polytempo 0.1."
         )
     try:
-        return ServiceSettings.model_validate(journal.about["settings"])
+        settings = ServiceSettings.model_validate(journal.about["settings"])
     except ValidationError as error:
         raise refusal(error, f"The settings in the journal in {journal.directory}") from None
+    if paths := sorted(settings.model_fields_set & CHANGEABLE):
+        raise JournalError(
+            f"The journal in {journal.directory} names files to read ({', '.join(paths)}). No journal of Polytempo "
+            "does: somebody has changed it. Restore it from a backup."
+        )
+    return settings
 
 
 def _read_initial(journal: Journal) -> Tensor:

@@ -1,7 +1,7 @@
 """What a journal stands for: the state after any event that it holds, and what another strategy would have made of the
 same arrivals."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,10 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.core.vectors import trained_entries
-from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import beginning, code_versions, existing_journal, journal_objects, settings_of
 from polytempo.serve.journal.proxies import check_needed
+from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.state.events import Event, Push
 from polytempo.serve.state.service import Service
@@ -60,10 +61,15 @@ class Replayed:
             self.stale += self.service.members[event.client].staleness or 0
 
 
-def replay(directory: Path, until: int | None = None, objects: Mapping[str, Any] | None = None) -> Replayed:
-    """The state after the last event, or after event ``until``."""
+def replay(
+    directory: Path,
+    until: int | None = None,
+    objects: Mapping[str, Any] | None = None,
+    allowed: Collection[str] = (),
+) -> Replayed:
+    """The state after the last event, or after event ``until``. ``allowed`` is that of ``settings_of``."""
     with _open(directory) as journal:
-        replayed = _oldest(journal, until, objects)
+        replayed = _oldest(journal, settings_of(journal, allowed), until, objects)
         for _ in _walk(journal, replayed, until):
             pass
     return replayed
@@ -78,16 +84,21 @@ class WhatIf:
 
 
 def what_if(
-    directory: Path, method: StrategySettings, until: int | None = None, objects: Mapping[str, Any] | None = None
+    directory: Path,
+    method: StrategySettings,
+    until: int | None = None,
+    objects: Mapping[str, Any] | None = None,
+    allowed: Collection[str] = (),
 ) -> WhatIf:
     """The same arrivals under another strategy, from the model of the oldest snapshot on. The same clients come and go
     at the same times. Each update brings the same difference, to whatever model this strategy had given its client,
     and the same answers to questions that both strategies ask. An update that this strategy had not asked for by then
-    is left out."""
+    is left out. ``allowed`` is that of ``settings_of``, for the journal's own strategy."""
     with _open(directory) as journal:
-        given = journal_objects(journal, settings_of(journal), objects)
+        settings = settings_of(journal, allowed)
+        given = journal_objects(journal, settings, objects)
         check_needed(method.strategy, given, directory)
-        real = _oldest(journal, until, given)
+        real = _oldest(journal, settings, until, given)
         other = Replayed(method, _as_found(real.service, method, given), real.event)
         for event in _walk(journal, real, until):
             _fire_timers(other, event.at)
@@ -106,7 +117,7 @@ def _open(directory: Path) -> Iterator[Journal]:
     before = journal.snapshots()
     try:
         yield journal
-    except DamagedError:
+    except JournalError:
         if journal.snapshots() == before:
             raise
         raise UserError("The server made a snapshot meanwhile and forgot what was being read. Try again.") from None
@@ -114,8 +125,10 @@ def _open(directory: Path) -> Iterator[Journal]:
         journal.close()
 
 
-def _oldest(journal: Journal, until: int | None, objects: Mapping[str, Any] | None) -> Replayed:
-    settings, oldest = settings_of(journal), journal.snapshots()[0]
+def _oldest(
+    journal: Journal, settings: ServiceSettings, until: int | None, objects: Mapping[str, Any] | None
+) -> Replayed:
+    oldest = journal.snapshots()[0]
     if until is not None and not oldest <= until <= journal.last:
         raise UserError(f"The journal holds the states after events {oldest} to {journal.last}, not after {until}.")
     if journal.about["versions"] != code_versions(settings):

@@ -19,6 +19,10 @@ from polytempo.learn.models import Inputs, first_model
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import load_dataset
 
+CHANGEABLE = {"data_dir", "init", "proxies"}
+"""Settings that name files of the operator's: no journal holds them."""
+MAY_NAME_CODE = {"strategy", "model", "data"}
+"""Settings that may be import paths."""
 MOST_DIMENSIONS = 64
 """Of a tensor. Clients' arrays have no more."""
 
@@ -39,9 +43,13 @@ class ServiceSettings(StrategySettings):
 
     def lasting(self) -> dict[str, Any]:
         """Those that cannot change while the service lives, as plain JSON data."""
-        changeable = {"data_dir", "init", "proxies"}
-        lasting: dict[str, Any] = json.loads(self.model_dump_json(exclude=changeable))
+        lasting: dict[str, Any] = json.loads(self.model_dump_json(exclude=CHANGEABLE))
         return lasting
+
+    def import_paths(self) -> dict[str, str]:
+        """Which of them name code that is imported to make the service."""
+        named = {setting: str(getattr(self, setting)) for setting in sorted(MAY_NAME_CODE)}
+        return {setting: path for setting, path in named.items() if ":" in path}
 
     def inputs(self) -> Inputs:
         """What the model is built for."""

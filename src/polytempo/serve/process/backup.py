@@ -10,7 +10,7 @@ may write: nothing is read from there to be signed, and nothing is believed ther
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -110,13 +110,14 @@ def restore(
     backup: Path,
     directory: Path,
     consent: Consent = NO_CONSENT,
+    allowed: Collection[str] = (),
     key: Path | None = None,
     unsigned: bool = False,
 ) -> Restored:
     """Make a service from a copy, in a directory that has none. Its orders get new numbers: clients may hold tasks that
     were ordered after the copy was made, which are void now. What the directory has already (keys, tokens, the list of
-    those who may talk to the service) stays. ``consent`` is that of ``open_service``.
-    ``key`` is the file of the public key that the copy has to be signed with, by default the
+    those who may talk to the service) stays. ``consent`` is that of ``open_service``, ``allowed`` that of
+    ``settings_of``. ``key`` is the file of the public key that the copy has to be signed with, by default the
     directory's own; ``unsigned``: whoever asks vouches for the copy."""
     manifest = _manifest(backup, None if unsigned else key or directory / BACKUP_PUBLIC_KEY)
     beside = {name: read_checked(backup, name, manifest.sha256[name]) for name in BESIDE if name in manifest.sha256}
@@ -132,7 +133,7 @@ def restore(
             for name, sha256 in manifest.sha256.items():
                 if name not in BESIDE:
                     copy_checked(backup, name, sha256, making / name.removeprefix(f"{JOURNAL}/"))
-            event, digest = _renumber(making, consent)
+            event, digest = _renumber(making, consent, allowed)
             kept = [name for name in BESIDE if (directory / name).exists()]
             if roster is not None and ACCESS not in kept:
                 roster.write(directory / ACCESS)
@@ -147,9 +148,9 @@ def restore(
     return Restored(manifest, event, digest, kept)
 
 
-def _renumber(journal: Path, consent: Consent) -> tuple[int, str]:
+def _renumber(journal: Path, consent: Consent, allowed: Collection[str]) -> tuple[int, str]:
     """Recover the state, and let orders be numbered from far ahead on. The last event before, and its digest."""
-    opened = open_service(journal, settings_in(journal), consent)
+    opened = open_service(journal, settings_in(journal, allowed), consent)
     with closing(opened.journal):
         service, event, digest = opened.service, opened.journal.last, opened.service.digest()
         opened.journal.append([Event("renumbered", service.now, number=service.number + RENUMBERED_BY)])
