@@ -1,10 +1,11 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
+# `make crash-states` tries thousands of states that a power cut may leave of a journal (minutes; needs cc).
 # `make bench DATA_DIR=...` measures what docs/results says, on the MNIST, CIFAR-10 and AG News in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
-.PHONY: demo test bench clean
+.PHONY: demo test crash-states bench clean
 
 demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync fedbuff casa --seeds 1 --time 1200 --target 0.9
@@ -14,6 +15,9 @@ test: .venv/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+crash-states: .venv/installed-test
+	POLYTEMPO_CRASH_STATES=all $(BIN)/pytest -s tests/serve/journal/test_crash_states.py
 
 bench: .venv/installed-test
 	$(BIN)/python benchmarks/micro/training.py $(DATA)
