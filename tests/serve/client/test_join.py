@@ -227,7 +227,7 @@ def test_a_question_that_the_client_does_not_know_is_an_error_that_names_it(serv
 
 def test_a_client_whose_training_diverges_gives_up_and_says_what_to_do(serve: Any) -> None:
     server = serve("fedasync", lr=1e30)
-    with pytest.raises(UserError, match=r"refuses.*away from its start.*lower --lr"):
+    with pytest.raises(UserError, match=r"refuses.*distance from the start.*lower --lr"):
         join_here(server, 0)
     assert server.host.service.updates == 0
     assert not server.host.service.is_member(0)

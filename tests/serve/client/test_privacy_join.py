@@ -182,7 +182,7 @@ def test_noise_beyond_the_servers_bound_costs_one_update_and_an_error_says_what_
     serve: Any, ledger: Path
 ) -> None:
     server = serve("fedasync", norm_bound=1.0)
-    with pytest.raises(UserError, match=r"away from its start.*noise does, raise norm_bound"):
+    with pytest.raises(UserError, match=r"distance from the start.*raise norm_bound.*noise does, raise the bound"):
         join_here(server, clip_norm=100.0, noise=100.0, ledger=ledger)
     assert counted(ledger) == 1
 

@@ -1,6 +1,7 @@
 """Every refusal: nothing bad gets past the checks, and nobody is refused without a reason."""
 
 import json
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Train
@@ -89,9 +91,9 @@ REFUSALS: dict[str, tuple[Callable[[Hosted], tuple[Head, list[Any]]], str]] = {
     "another's task": (lambda served: served.pushed(0, task=served.task(1)), "is not yours"),
     "wrong base": (changed(base=99), "started from model 99"),
     "another's base": (lambda served: served.pushed(0, base=served.task(1)), "started from model"),
-    "no samples": (changed(samples=0), "0 samples; expected 1 to"),
-    "too many samples": (changed(samples=10**9 + 1), "1000000001 samples; expected 1 to 1000000000"),
-    "too many steps": (changed(steps=5), "5 steps; the task has 4"),
+    "no samples": (changed(samples=0), "it claims 0 samples"),
+    "too many samples": (changed(samples=10**9 + 1), "1000000001, exceeds most_samples (1000000000)"),
+    "too many steps": (changed(steps=5), "it claims 5 steps, and its task has 4"),
     "missing tensor": (named(bias=None), "'bias' is missing"),
     "unknown tensor": (named(extra=np.zeros(1, np.float32)), "'extra' is none of the model's"),
     "stray answer": (named(**{"answer/7": np.zeros(1, np.float32)}), "'answer/7' is none of the model's"),
@@ -99,8 +101,8 @@ REFUSALS: dict[str, tuple[Callable[[Hosted], tuple[Head, list[Any]]], str]] = {
     "shape": (named(bias=np.zeros((1, 2), np.float32)), "shape [1, 2]; expected [2]"),
     "nan": (bad_number(NAN), "NaN or Inf"),
     "inf": (bad_number(INF), "NaN or Inf"),
-    "too far": (bad_number(1e4), "away from its start; expected at most"),
-    "sum overflows": (bad_number(3e38), "away from its start; expected at most"),
+    "too far": (bad_number(1e4), "exceeds 37.42 (norm_bound 10 x initial norm 3.742)"),
+    "sum overflows": (bad_number(3e38), "its distance from the start, inf, exceeds"),
     "candidate not offered": (changed(chosen=0), "candidate 0 was not offered"),
     "cut body": (garbled_body, "safetensors"),
     "no body": (lambda served: (served.pushed(0)[0], []), "is missing"),
@@ -205,3 +207,49 @@ def test_answers_of_all_plain_kinds_reach_the_strategy_and_survive_a_crash(tmp_p
         (heard,) = served.host.service.strategy.heard
         assert digest(heard) == digest(said)
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
+
+
+# How far an update may lead.
+
+
+ZEROS = {"bias": np.zeros(2, np.float32), "weight": np.zeros((2, 2), np.float32)}
+
+
+def test_the_norm_bound_does_not_follow_the_model_upwards(tmp_path: Path) -> None:
+    with hosted(tmp_path, parameters={"mixing": 1.0, "staleness": "constant"}) as served:
+        join_all(served, 1)
+        for _ in range(5):
+            assert served.push(0, by=15.0).WhichOneof("kind") == "task"  # 36.7 of at most 37.4
+        norm = float(served.host.service.strategy.model_for(0).norm())
+        assert norm > 4 * 37.4
+        assert refused(served.push(0, by=16.0), "exceeds 37.42")
+
+
+@pytest.mark.parametrize("length", [331.7, 46_645.0])
+def test_a_linear_model_that_starts_from_zeros_may_have_coefficients_of_any_usual_size(
+    tmp_path: Path, length: float
+) -> None:
+    save_file(ZEROS, tmp_path / "zeros.safetensors")
+    with hosted(tmp_path, init=tmp_path / "zeros.safetensors") as served:
+        join_all(served, 1)
+        fitted = torch.full((6,), length / 6**0.5)
+        assert served.push(0, weights=fitted).WhichOneof("kind") == "task"
+        assert refused(served.push(0, weights=1e3 * fitted if length > 1e4 else 1e5 * fitted), "zero_bound 1e+06")
+
+
+REASONS = {
+    "distance": (
+        {"by": 1e4},
+        r"2.449e\+04, exceeds 37.42 .*raise norm_bound in service.toml.",
+    ),
+    "samples": ({"samples": 1001}, "1001, exceeds most_samples .* raise most_samples in service.toml."),
+    "steps": ({"steps": 5}, "claims 5 steps, and its task has 4 .* --epochs or --steps."),
+}
+
+
+@pytest.mark.parametrize("case", REASONS)
+def test_a_refusal_that_a_setting_decides_names_the_setting_its_file_and_what_to_do(case: str, tmp_path: Path) -> None:
+    given, said = REASONS[case]
+    with hosted(tmp_path, most_samples=1000) as served:
+        join_all(served, 1)
+        assert re.search(rf"^Update rejected: .*{said}", served.push(0, **given).refusal.reason)

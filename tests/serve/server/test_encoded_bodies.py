@@ -27,7 +27,7 @@ RUBBISH: dict[str, tuple[str, dict[str, np.ndarray]]] = {
     "have 5 and 1 entries; expected 6 and 1": ("fp16", {"values": halves(*range(5)), "exponent": EXPONENT}),
     "the exponent is 128": ("fp16", {"values": halves(*range(6)), "exponent": EXPONENT + 128}),
     "holds NaN or Inf": ("fp16", {"values": halves(*[float("nan")] * 6), "exponent": EXPONENT}),
-    "away from its start": ("fp16", {"values": halves(*[60000] * 6), "exponent": EXPONENT + 3}),
+    "its distance from the start": ("fp16", {"values": halves(*[60000] * 6), "exponent": EXPONENT + 3}),
     "'weight' is none of the model's": (
         "fp16",
         {"values": halves(*range(6)), "exponent": EXPONENT, "weight": np.zeros((2, 2), np.float32)},

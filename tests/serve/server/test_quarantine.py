@@ -127,6 +127,19 @@ def test_tasks_that_never_were_are_held_against_the_client(tmp_path: Path) -> No
         assert "task 999 is not yours" in served.shared.access.roster.quarantined[0].reason
 
 
+@pytest.mark.parametrize("given", [{"by": 1e4}, {"samples": 0}, {"samples": 10**9 + 1}, {"steps": 5}])
+def test_updates_that_an_honest_client_may_send_by_mistake_are_refused_and_not_held_against_it(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
+    with hosted(tmp_path, quarantine=RULE) as served:
+        with_tasks(served)
+        for _ in range(30):
+            assert refused(served.push(0, **given), "Update rejected")
+        assert served.shared.access.roster.quarantined == {}
+        assert served.push(0).WhichOneof("kind") == "task"
+        assert served.host.refusals.refusals[0] == 0
+
+
 def test_what_was_refused_of_a_client_is_told_in_its_line(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
         with_tasks(served)

@@ -89,8 +89,8 @@ def join(
                 participant.log_exchange(last)
         except RefusedError as error:
             raise UserError(
-                f"The server refuses the updates of client {number}: {error}. If training diverges (NaN, Inf, too far "
-                "from its start), lower --lr at the server; if its noise does, raise norm_bound in service.toml there."
+                f"The server refuses the updates of client {number}: {str(error).rstrip('.')}. If training diverges "
+                "(NaN, Inf, too far from its start), lower --lr at the server; if its noise does, raise the bound."
             ) from None
 
 

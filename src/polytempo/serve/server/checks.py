@@ -21,6 +21,7 @@ from polytempo.serve.protocol.framing import WireError
 from polytempo.serve.server.decisions import Refusal
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.state.events import Push
+from polytempo.strategies.base.strategy import Setting
 
 LARGEST_NORM = 1e19
 """The squares of a longer vector may sum to more than a float32 holds."""
@@ -39,8 +40,8 @@ DEEPEST_ANSWER = 32
 class Refused(Exception):  # noqa: N818
     """An update that is not applied."""
 
-    def __init__(self, reason: str, void: bool = False) -> None:
-        self.refusal = Refusal(reason, void)
+    def __init__(self, reason: str, void: bool = False, blames: bool = True) -> None:
+        self.refusal = Refusal(reason, void, blames)
         super().__init__(self.refusal.reason)
 
 
@@ -49,9 +50,10 @@ def largest_message(schema: Schema) -> int:
     return 4 * schema.size + 256 * (len(schema.names) + 1) + sum(map(len, schema.names)) + ANSWER_BYTES
 
 
-def check_push(push: pb.Push, body: bytearray, flight: Flight, schema: Schema, operations: Operations) -> Push:
-    """The message, checked; raises Refused. Above all, ``||w - w_start||`` must not exceed the norm bound times
-    ``max(||w_start||, 1)``."""
+def check_push(push: pb.Push, body: bytearray, flight: Flight, setting: Setting, operations: Operations) -> Push:
+    """The message, checked; raises Refused. Above all, ``||w - w_start||`` must not exceed the norm bound times the
+    norm of the initial model."""
+    schema = setting.schema
     chosen = push.chosen if push.HasField("chosen") else None
     offered = flight.order.candidates
     if chosen is not None and (offered is None or chosen >= len(offered.models)):
@@ -66,11 +68,7 @@ def check_push(push: pb.Push, body: bytearray, flight: Flight, schema: Schema, o
         raise Refused(
             f"the update says that it started from model {push.base}, which task {flight.number} did not hold"
         )
-    if not 1 <= push.samples <= operations.most_samples:
-        raise Refused(f"the update says that it has {push.samples} samples; expected 1 to {operations.most_samples}")
-    most = flight.order.work.steps_for(push.samples)
-    if push.steps > most:
-        raise Refused(f"the update says that it did {push.steps} steps; the task has {most}")
+    _check_counts(push, flight, operations.most_samples)
     start = base.weights
     trained = trained_entries(schema, flight.order.mask, flight.order.trainable)
     if push.encoding:
@@ -78,13 +76,32 @@ def check_push(push: pb.Push, body: bytearray, flight: Flight, schema: Schema, o
     else:
         weights, found = _weights(body, start, trained, schema)
     tensors = _answer_tensors(found)
-    _check_numbers(weights, start, operations.norm_bound)
+    _check_numbers(weights, start, setting, operations)
     answers = _answers(push.answers, tensors)
     for name in _asked(flight):
         if name not in answers:
             raise Refused(f"the answer to {name!r} is missing: push it with answers={{{name!r}: ...}}")
     accuracy, loss = _scores(push)
     return Push(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready, accuracy, loss)
+
+
+def _check_counts(push: pb.Push, flight: Flight, most_samples: int) -> None:
+    """An honest client may be wrong about these: that does not count against it."""
+    if push.samples < 1:
+        raise Refused("Update rejected: it claims 0 samples. Push with samples= at least 1.", blames=False)
+    if push.samples > most_samples:
+        raise Refused(
+            f"Update rejected: its sample count, {push.samples}, exceeds most_samples ({most_samples}). Report the "
+            "number of training samples, or raise most_samples in service.toml.",
+            blames=False,
+        )
+    most = flight.order.work.steps_for(push.samples)
+    if push.steps > most:
+        raise Refused(
+            f"Update rejected: it claims {push.steps} steps, and its task has {most} for {push.samples} samples. Train "
+            "as long as the task says, or start a service with more --epochs or --steps.",
+            blames=False,
+        )
 
 
 def _asked(flight: Flight) -> tuple[str, ...]:
@@ -169,15 +186,19 @@ def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(array).reshape(-1)
 
 
-def _check_numbers(weights: Tensor, start: Tensor, norm_bound: float) -> None:
+def _check_numbers(weights: Tensor, start: Tensor, setting: Setting, operations: Operations) -> None:
     moved = float(torch.dist(weights, start))
-    if moved <= norm_bound:  # NaN and Inf are not; this way almost all pass in one pass over the numbers
+    farthest = min(operations.farthest(setting.initial_norm), LARGEST_NORM)
+    if moved <= farthest:  # NaN and Inf are not; this way almost all pass in one pass over the numbers
         return
     if not torch.isfinite(weights).all():
         raise Refused("the update holds NaN or Inf")
-    bound = min(norm_bound * max(float(start.norm()), 1.0), LARGEST_NORM)
-    if not moved <= bound:
-        raise Refused(f"the update is {moved:.4g} away from its start; expected at most {bound:.4g}")
+    decides = operations.distance_setting(setting.initial_norm)
+    raise Refused(
+        f"Update rejected: its distance from the start, {moved:.4g}, exceeds {farthest:.4g} ({decides}). Lower the "
+        f"learning rate, or raise {decides.split()[0]} in service.toml.",
+        blames=False,  # training diverges at honest clients too, and such an update costs no more than one that counts
+    )
 
 
 def _answers(text: str, tensors: list[Tensor]) -> dict[str, Any]:

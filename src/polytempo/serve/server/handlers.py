@@ -88,7 +88,7 @@ class Handlers:
         flight = service.flights.get(client)
         if flight is not None and flight.number == push.task:
             try:
-                checked = check_push(push, request.body, flight, service.schema, self._shared.operations)
+                checked = check_push(push, request.body, flight, service.setting, self._shared.operations)
             except Refused as refused:
                 return refused.refusal
             return Event("updated", now, client, checked)

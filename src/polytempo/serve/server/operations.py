@@ -8,6 +8,10 @@ from pydantic import Field
 
 from polytempo.world.tables import FileTable, checked, read_toml
 
+SCALELESS_BELOW = 1.0
+"""A norm of an initial model that says nothing of how far training leads. The coefficients of linear models that start
+from zeros have norms from 3 to 50,000, depending on the units of the features."""
+
 
 class Limits(FileTable):
     """How much one may ask of the server. What is beyond waits, or is refused."""
@@ -62,7 +66,12 @@ class Operations(FileTable):
     norm_bound: float = Field(
         default=10.0,
         gt=0,
-        description="how far an update may lead, in multiples of its start's norm (of 1, if that is less)",
+        description="how far an update may lead from its start, in multiples of the initial model's norm",
+    )
+    zero_bound: float = Field(
+        default=1e6,
+        gt=0,
+        description="how far it may lead instead where the initial model's norm is below 1: zeros have no scale",
     )
     patience: float = Field(
         default=60.0, gt=0, description="seconds that a client may be away before it counts as gone"
@@ -79,12 +88,22 @@ class Operations(FileTable):
         default=None, gt=0, le=36500, description="the longest that a token counts that a client enrols with"
     )
     most_samples: int = Field(
-        default=10**9, ge=1, description="that a client may say its update comes from; beyond it is refused"
+        default=10**9, ge=1, description="maximum sample count a client may report; larger updates are refused"
     )
     limits: Limits = Limits()
     quarantine: QuarantineRule = QuarantineRule()
     watchdog: WatchdogRule = WatchdogRule()
     log: LogFile = LogFile()
+
+    def farthest(self, initial_norm: float) -> float:
+        """How far an update may lead from its start."""
+        return self.norm_bound * initial_norm if initial_norm >= SCALELESS_BELOW else self.zero_bound
+
+    def distance_setting(self, initial_norm: float) -> str:
+        """What decides how far an update may lead, in words that begin with the setting's name."""
+        if initial_norm < SCALELESS_BELOW:
+            return f"zero_bound {self.zero_bound:g}"
+        return f"norm_bound {self.norm_bound:g} x initial norm {initial_norm:.4g}"
 
 
 def read_operations(path: Path) -> Operations:

@@ -73,6 +73,7 @@ class Service:
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
+        self.setting = strategy.setting
         self.schema = strategy.setting.schema
         self.now = 0.0
         self.number = 0

@@ -3,10 +3,12 @@ a clock, opens a file or draws from a global random generator. So the same file 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 import pydantic.dataclasses
+import torch
 from pydantic import ConfigDict, Field, PydanticUserError, ValidationError
 from torch import Tensor
 
@@ -35,6 +37,11 @@ class Setting:
     planned_updates: int | None = None
     objects: Mapping[str, Any] = field(default_factory=dict)
     """What a method needs from the world, by name (losses on proxy data, say). They are not part of its state."""
+
+    @cached_property
+    def initial_norm(self) -> float:
+        """The length of the first model."""
+        return float(torch.linalg.vector_norm(self.initial, dtype=torch.float64))
 
 
 class Strategy:
