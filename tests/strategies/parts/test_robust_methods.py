@@ -15,7 +15,7 @@ from support.robust import HERE, robust
 
 
 def test_an_update_that_is_held_back_leaves_the_model_as_it_is_though_its_start_is_old():
-    server, told = robust("fedavg", clip=1.0, clients=2), []
+    server, told = robust("fedavg", 1.0, Mix(5, 0.5), clients=2), []
     server.inner.model.step(vector(5, 5))
     server.inner.updated = lambda one, now: told.append(one)
     server.updated(update(0, 0, HERE, vector(0, 1)), 0.0)
@@ -25,7 +25,7 @@ def test_an_update_that_is_held_back_leaves_the_model_as_it_is_though_its_start_
 
 
 def test_where_nobody_waits_for_an_update_one_that_is_held_back_makes_no_version():
-    server = robust("fedasync", clip=1.0, clients=2)
+    server = robust("fedasync", 1.0, Mix(5, 0.5), clients=2)
     server.updated(update(0, 0, HERE, vector(0, 1)), 0.0)
     assert server.held_back == 1
     assert server.inner.model.version == 0
@@ -97,7 +97,7 @@ def test_echopfl_places_whom_it_observes_and_sends_nothing_to_the_idle():
 
 
 def test_casa_compares_whom_it_observes():
-    server = robust("casa", clip=2.0, clients=4)
+    server = robust("casa", 2.0, Mix(5, 0.5), clients=4)
     for client in (0, 1):
         server.updated(update(client, 0, HERE, vector(1, client)), 0.0)
     assert server.model_for(0).tolist() == [0, 0]

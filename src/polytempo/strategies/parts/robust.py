@@ -97,8 +97,9 @@ class Recent:
 
 
 class Robust(Wrapper):
-    """A strategy whose updates are clipped and mixed before it is told of them. Updates that are to move no model are
-    held back: the strategy observes them."""
+    """A strategy whose updates are clipped and mixed before it is told of them. Mixing holds back the updates that are
+    to move no model: the strategy observes them. Clipping alone holds nothing back, and measures an update by what is
+    known so far."""
 
     remembered = ("members", "counted", "held_back", "norms", "recent", "moved")
     held_back = 0
@@ -118,7 +119,8 @@ class Robust(Wrapper):
         """Updates with a delta, so far."""
         self.held_back = 0
         self.norms: dict[int, float] = {}
-        """Member -> the norm of its newest delta, before it was clipped."""
+        """Client -> the norm of its newest delta, before it was clipped. Mixing forgets who leaves. Clipping alone does
+        not: whoever stays would otherwise be measured by itself."""
         self.recent: dict[int, Recent] = {}
         """Member -> its newest delta, of at most ``KEPT`` on a branch."""
         self.moved: dict[int, int] = {}
@@ -144,17 +146,19 @@ class Robust(Wrapper):
         delta = update.delta
         length = float(torch.linalg.vector_norm(delta, dtype=torch.float64))
         if not length:  # of a client that had no time to train, or would not: it says nothing of what others should do
-            return update, None
+            return update, update if self.mix is None else None
         client, at_once = update.client, self.setting.participation.of(len(self.members))
-        self._forget_who_left()
+        if self.mix is not None:
+            self._forget_who_left()
         self.counted += 1
         self.norms[client] = length
         enough = len(self.norms) >= needed(len(self.members), at_once)
-        bound = self.clip * median_low(self.norms.values()) if enough and self.clip is not None else math.inf
+        known = enough or self.mix is None
+        bound = self.clip * median_low(self.norms.values()) if known and self.clip is not None else math.inf
         if length > bound:
             update = replace(update, weights=update.start + delta * (bound / length))
         if self.mix is None:
-            return update, update if enough else None
+            return update, update
         branch = self.inner.branch_of(update)
         lot = stream(self.setting.seed, "robust lot", client).random()
         self.recent[client] = Recent(delta, length, self.counted, branch, self.inner.cluster_of(client), lot)
