@@ -29,7 +29,7 @@ from polytempo.serve.journal.proxies import (
     make_proxy_sets,
     proxies_digest,
 )
-from polytempo.serve.journal.settings import CHANGEABLE, ServiceSettings
+from polytempo.serve.journal.settings import CHANGEABLE, MAY_NAME_CODE, ServiceSettings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES
 from polytempo.serve.protocol.welcome import check_welcome_fits
@@ -66,8 +66,9 @@ def open_service(
         return _begin(directory, settings, objects or {})
     journal = Journal(directory)
     try:
-        _check_same(journal, settings)
+        settings = _lasting_settings(journal, settings)
         check_unchanged(journal, settings.proxies)
+        _check_init(journal, settings)
         journal.lock()
         on_open(journal)
         begin = beginning(journal, settings, objects)
@@ -144,13 +145,30 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     return Opened(journal, service, begin)
 
 
-def _check_same(journal: Journal, settings: ServiceSettings) -> None:
-    known, asked = recorded_settings(journal).lasting(), settings.lasting()
-    different = next((name for name in asked if known[name] != asked[name]), None)
+def _lasting_settings(journal: Journal, settings: ServiceSettings) -> ServiceSettings:
+    """Those of the service in the journal. What was given must agree with them; defaults are for new services. What may
+    name code has to agree in any case: none of the journal's is imported."""
+    known, asked = recorded_settings(journal), settings.lasting()
+    kept, compared = known.lasting(), settings.model_fields_set | MAY_NAME_CODE
+    different = next((name for name in asked if name in compared and kept[name] != asked[name]), None)
     if different is not None:
         raise UserError(
-            f"{journal.directory} holds another service ({different} is {known[different]!r} there, "
+            f"{journal.directory} holds another service ({different} is {kept[different]!r} there, "
             f"{asked[different]!r} here). Choose another --dir, or start it with the same settings."
+        )
+    return settings.model_copy(update={name: getattr(known, name) for name in kept})
+
+
+def _check_init(journal: Journal, settings: ServiceSettings) -> None:
+    """A first model that is given again has to be the one that the service began with."""
+    warmed = kept_proxies(journal) is not None
+    if settings.init is None or warmed or not settings.init.exists():
+        return
+    schema, initial = settings.first_model()
+    if schema.shapes != journal.schema.shapes or not torch.equal(initial, _read_initial(journal)):
+        raise UserError(
+            f"{settings.init} is not the model that the service in {journal.directory} began with. Leave --init out to "
+            "go on with the service, or choose another --dir to begin one with this model."
         )
 
 
