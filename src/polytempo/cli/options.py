@@ -12,6 +12,7 @@ import typer
 from pydantic import BaseModel
 
 from polytempo.core.errors import UserError
+from polytempo.core.validation import OR_NONE
 
 GIVEN_OTHERWISE = ("strategy", "parameters", "drift")
 """Fields that most commands take in another form: as an argument, as --set, in a file."""
@@ -66,11 +67,13 @@ def _option(settings_class: type[BaseModel], name: str) -> Any:
     types = set(get_args(field.annotation)) or {field.annotation}
     kind = next((t for t in (str, Path, float, int) if t in types), str)
     text = field.description or ""
-    if field.default is not None:
-        text += f" (default {field.default})"  # brackets would be markup
+    or_none = OR_NONE in field.metadata
+    if field.default is not None or or_none:
+        text += f" (default {'none' if field.default is None else field.default})"  # brackets would be markup
     option = "--" + name.replace("_", "-")
-    if {str, float} <= types:
-        parsed = typer.Option(option, help=text, show_default=False, parser=_number_or_text, metavar="NUMBER|TEXT")
+    if or_none or {str, float} <= types:
+        meta = f"NUMBER|{'none' if or_none else 'TEXT'}"
+        parsed = typer.Option(option, help=text, show_default=False, parser=_number_or_text, metavar=meta)
         return Annotated[Any, parsed]
     return Annotated[kind | None, typer.Option(option, help=text, show_default=False)]
 

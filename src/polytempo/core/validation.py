@@ -4,12 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
 
 M = TypeVar("M", bound=BaseModel)
+
+OR_NONE = BeforeValidator(lambda given: None if given == "none" else given)
+"""Of a number that may be None: the word ``none`` says so, where files and command lines have no None."""
 
 
 def validated(model: type[M], given: Mapping[str, Any], where: str) -> M:

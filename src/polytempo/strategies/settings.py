@@ -2,7 +2,7 @@
 train. What drives it (simulator or service) adds settings of its own."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from torch import Tensor
@@ -11,10 +11,15 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
 from polytempo.core.schedules import Schedule, parse_rate
 from polytempo.core.schema import Schema
+from polytempo.core.validation import OR_NONE
 from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.participation import Quota, parse_quota
 from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
+from polytempo.strategies.parts.claims import CappedSamples
 from polytempo.strategies.parts.robust import Mix, Robust, parse_robust
+
+CLIP = "scale updates down to so many times the median norm of the clients' newest ones, or none"
+SAMPLES_CAP = "believe a client's sample count up to so many times the median of the clients' counts, or none"
 
 
 class StrategySettings(BaseModel):
@@ -25,9 +30,8 @@ class StrategySettings(BaseModel):
     strategy: str = Field(description="name of the method, or the import path of your own")
     parameters: dict[str, Any] = Field({}, description="the strategy's own parameters")
     participation: str = Field("all", description="all, k:NUMBER at once, or share:FRACTION per round")
-    clip: float | None = Field(
-        None, gt=0, description="scale updates down to so many times the median norm of recent ones (default: never)"
-    )
+    clip: Annotated[float | None, OR_NONE] = Field(None, gt=0, description=CLIP)
+    samples_cap: Annotated[float | None, OR_NONE] = Field(None, ge=1, description=SAMPLES_CAP)
     robust: str = Field(
         "none", description="what moves a model: none, the update itself; median:K or trimmed:K:SHARE of recent ones"
     )
@@ -75,14 +79,16 @@ class StrategySettings(BaseModel):
         self.make()
 
     def make(self) -> Strategy:
-        """The strategy, not begun, with robust mixing around it where that is set. ``begin`` takes it."""
+        """The strategy, not begun, with the defences around it that are set. ``begin`` takes it."""
         strategy = make_strategy(self.strategy, self.parameters)
         if self._mix is not None and strategy.unmixable:
             raise UserError(
                 f"robust is {self.robust!r}, and in {self.strategy} {strategy.unmixable}. Leave robust out; clip works "
                 "with every method."
             )
-        return strategy if self.clip is None and self._mix is None else Robust(strategy, self.clip, self._mix)
+        if self.clip is not None or self._mix is not None:
+            strategy = Robust(strategy, self.clip, self._mix)
+        return strategy if self.samples_cap is None else CappedSamples(strategy, self.samples_cap)
 
     def begin(
         self,
