@@ -365,3 +365,19 @@ def test_a_bench_writes_its_quick_table(polytempo, tmp_path, monkeypatch):
     table = json.loads((tmp_path / "results/baselines-quick/mnist-mlp.json").read_text())
     assert [row["label"] for row in table["rows"]] == ["fedavg", "fedbuff"]
     assert (tmp_path / "results/baselines-quick/mnist-mlp.md").read_text().startswith("# CASA")
+
+
+def test_run_says_which_defences_are_on_and_keeps_json_clean(polytempo):
+    defended = ("--clip", 2, "--samples-cap", 10, "--robust", "median:5", "--clients", 6, "--updates", 12)
+    code, out, err = polytempo("run", "fedasync", *defended, "--json", "--out", "a")
+    assert code == 0
+    assert "defences: clip 2, robust median:5, samples up to 10 x the median" in err
+    assert json.loads(out)
+    assert "defences" in polytempo("run", "fedasync", *defended, "--out", "b")[1]
+
+
+def test_the_word_none_turns_a_defence_off(polytempo):
+    code, out, err = polytempo("run", "fedasync", "--clip", "none", "--clients", 6, "--updates", 12, "--out", "r")
+    assert (code, "defences" in out + err) == (0, False)
+    code, _, err = polytempo("run", "fedasync", "--clip", "never")
+    assert (code, "clip" in err) == (2, True)

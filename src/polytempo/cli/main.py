@@ -91,6 +91,8 @@ def run(
         experiment = read_experiment(Path(strategy), parameters, settings, allow_import)
     else:
         experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
+    if experiment.defences() and not quiet:
+        print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json else sys.stdout)
     out = out or _new_directory(f"{_label(experiment.strategy)}-{_label(experiment.data)}")
     with progress_bar(quiet) as bar:
         bar.begin(experiment.strategy)

@@ -57,6 +57,7 @@ def serve(
         how = "TLS with clients' certificates" if at.mutual else "TLS" if at.secure else "plaintext"
         since = f"goes on from event {at.event:,}" if at.event else "begins anew"
         print(f"{strategy} on {at.address} ({how}), {at.parameters:,} parameters: {since}", flush=True)
+        print(f"defences: {at.defences}", flush=True)
         if at.admin is not None:
             print(f"operators: {'https' if at.secure else 'http'}://{at.admin}/", flush=True)
 

@@ -90,6 +90,12 @@ class StrategySettings(BaseModel):
             strategy = Robust(strategy, self.clip, self._mix)
         return strategy if self.samples_cap is None else CappedSamples(strategy, self.samples_cap)
 
+    def defences(self) -> list[str]:
+        """What is done about hostile updates, in words."""
+        clip = [] if self.clip is None else [f"clip {self.clip:g}"]
+        cap = [] if self.samples_cap is None else [f"samples up to {self.samples_cap:g} x the median"]
+        return [*clip, *([] if self._mix is None else [f"robust {self.robust}"]), *cap]
+
     def begin(
         self,
         strategy: Strategy,

@@ -28,6 +28,9 @@ from polytempo.serve.server.requests import Request
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.state.events import Event
 
+BARE = {"clip": None, "samples_cap": None}
+"""Settings of a service that tells its strategy what clients sent, as a simulation does."""
+
 
 class ManualClock:
     def __init__(self) -> None:
@@ -223,8 +226,8 @@ def operations_of(given: dict[str, Any]) -> Operations:
 
 
 def tiny_settings(directory: Path, strategy: str = "fedasync", **given: Any) -> ServiceSettings:
-    """A model of six numbers in two tensors."""
-    return make_settings(**{"strategy": strategy, "init": tiny_model(directory), "steps": 4, **given})
+    """A model of six numbers in two tensors, and no defences around the strategy."""
+    return make_settings(**{"strategy": strategy, "init": tiny_model(directory), "steps": 4, **BARE, **given})
 
 
 def tiny_model(directory: Path) -> Path:

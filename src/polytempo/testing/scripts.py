@@ -20,7 +20,7 @@ from polytempo.strategies import Strategy, make_strategy
 from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.participation import parse_quota
 from polytempo.testing.building import simulator, tiny_proxies
-from polytempo.testing.hosting import Hosted
+from polytempo.testing.hosting import BARE, Hosted
 from polytempo.world.proxies import write_proxies
 
 CLIENTS = 5
@@ -144,6 +144,7 @@ def simulated(name: str, world: str, directory: Path, parameters: Mapping[str, A
         "steps": 4,
         "batch_size": 4,
         "lr": 0.1,
+        **BARE,
     }
     if strategy.needs_proxies:
         write_proxies(directory / "proxies.npz", tiny_proxies())

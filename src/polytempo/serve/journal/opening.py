@@ -39,6 +39,8 @@ from polytempo.world.proxies import write_proxies
 
 FORMAT = 2
 """Of journals. Those of Polytempo 0.1 name none; their snapshots hold classes that have moved since."""
+NOT_YET = {"samples_cap": None}
+"""Settings with a default that changes what a service does: a journal that does not name them was begun without."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def recorded_settings(journal: Journal) -> ServiceSettings:
             "new service in another --dir; to look at the old one, install polytempo 0.1."
         )
     try:
-        settings = ServiceSettings.model_validate(journal.about["settings"])
+        settings = ServiceSettings.model_validate(NOT_YET | journal.about["settings"])
     except ValidationError as error:
         raise refusal(error, f"The settings in the journal in {journal.directory}") from None
     if paths := sorted(settings.model_fields_set & CHANGEABLE):

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from safetensors import SafetensorError
@@ -12,11 +12,11 @@ from torch import Tensor
 from polytempo.core.disk.reading import open_plain
 from polytempo.core.errors import UserError
 from polytempo.core.schema import Schema
-from polytempo.core.validation import validated
+from polytempo.core.validation import OR_NONE, validated
 from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.flat import initial_vector, read_vector
 from polytempo.learn.models import Inputs, first_model
-from polytempo.strategies.settings import StrategySettings
+from polytempo.strategies.settings import CLIP, SAMPLES_CAP, StrategySettings
 from polytempo.world.data import load_dataset
 
 CHANGEABLE = {"data_dir", "init", "proxies"}
@@ -28,8 +28,11 @@ MOST_DIMENSIONS = 64
 
 
 class ServiceSettings(StrategySettings):
-    """A method as a service. The first model is that of ``model`` for data like ``data``, or what ``init`` holds."""
+    """A method as a service. The first model is that of ``model`` for data like ``data``, or what ``init`` holds. The
+    clients of a service are strangers: defences that cost honest ones little are on by default."""
 
+    clip: Annotated[float | None, OR_NONE] = Field(3.0, gt=0, description=CLIP)
+    samples_cap: Annotated[float | None, OR_NONE] = Field(3.0, ge=1, description=SAMPLES_CAP)
     model: str = Field("mlp", description="name of a model, or the import path of your own")
     data: str = Field("digits", description="data like the clients': decides the model's inputs and classes")
     data_dir: Path | None = Field(None, description="where data sets lie")

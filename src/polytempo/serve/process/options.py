@@ -61,3 +61,5 @@ class Listening:
     """The last event in its journal; 0 if it begins."""
     admin: str | None = None
     mutual: bool = False
+    defences: str = ""
+    """What is done about hostile updates, in words."""

@@ -18,7 +18,7 @@ from polytempo.serve.access.live import Access, release
 from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.access.tokens import revoke_client
 from polytempo.serve.addresses import check_free
-from polytempo.serve.journal.opening import open_service
+from polytempo.serve.journal.opening import Opened, open_service, recorded_settings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS, SERVER_CERTIFICATE
@@ -27,7 +27,7 @@ from polytempo.serve.process.reloading import direct_logs, reload, watch
 from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.process.watchdog import StuckError, Watchdog, end_if_frozen, opened_in_time
 from polytempo.serve.server.host import Host
-from polytempo.serve.server.operations import read_operations
+from polytempo.serve.server.operations import Operations, read_operations
 from polytempo.serve.server.outbox import Outbox
 from polytempo.serve.server.sessions import Server
 from polytempo.serve.server.shared import Shared
@@ -83,9 +83,11 @@ async def serve(
         read_again = partial(reload, directory, shared, server, options.log_level)
         async with _operators_page(options, host, shared.access, certificate, read_again) as admin:
             address, size = _with_port(endpoints.address, port), opened.service.schema.size
-            on_listening(Listening(address, not endpoints.insecure, size, opened.journal.last, admin, endpoints.mutual))
+            defences = _defences(opened, operations)
+            secure, number = not endpoints.insecure, opened.journal.last
+            on_listening(Listening(address, secure, size, number, admin, endpoints.mutual, defences))
             tell_supervisor("READY=1")
-            _log_start(endpoints, opened.journal.last, admin)
+            _log_start(endpoints, number, admin, defences)
             watching = asyncio.create_task(watch(again, certificate, shared.meters, read_again))
             try:
                 await serve_until(stop, host, server, shared)
@@ -159,7 +161,12 @@ async def _operators_page(
         await admin.stop()
 
 
-def _log_start(endpoints: Endpoints, number: int, admin: str | None) -> None:
+def _defences(opened: Opened, operations: Operations) -> str:
+    bound = operations.distance_setting(opened.service.setting.initial_norm)
+    return ", ".join([*recorded_settings(opened.journal).defences(), bound])
+
+
+def _log_start(endpoints: Endpoints, number: int, admin: str | None, defences: str) -> None:
     log(
         "started",
         level=logging.WARNING,
@@ -168,6 +175,7 @@ def _log_start(endpoints: Endpoints, number: int, admin: str | None) -> None:
         mutual=endpoints.mutual,
         admin=admin,
         version=metadata.version("polytempo"),
+        defences=defences,
     )
 
 
