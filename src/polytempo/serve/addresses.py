@@ -8,6 +8,8 @@ from contextlib import ExitStack
 
 from polytempo.core.errors import PassingError, UserError
 
+LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
+
 
 def check_loopback(address: str) -> None:
     """Plaintext may not leave the machine."""
@@ -53,10 +55,11 @@ def cannot_listen(address: str, option: str) -> PassingError:
 
 
 def peer_of(host: str) -> str:
-    """Whom an address stands for: itself, or the network of 2^64 addresses that one subscriber is given in IPv6."""
+    """Whom an address stands for: itself; or the network of 2^64 addresses that one subscriber is given in IPv6; or
+    this machine, whichever of its loopback addresses it uses."""
     address = ipaddress.ip_address(host.partition("%")[0])
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((address, 64), strict=False))
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            return str(ipaddress.IPv6Network((address, 64), strict=False))
+        address = address.ipv4_mapped
+    return str(LOOPBACK) if address in LOOPBACK else str(address)

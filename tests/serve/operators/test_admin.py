@@ -120,7 +120,7 @@ def test_no_secret_is_answered_or_logged(logged):
     assert "a-one-time-code" in code[2]
     assert not [secret for secret in (*TOKENS, "sesame", "a-one-time-code") if secret in said]
     assert '"operator": "alice"' in logged.getvalue()
-    assert '"event": "operator turned away", "peer": "127.0.0.1"' in logged.getvalue()
+    assert '"event": "operator turned away", "peer": "127.0.0.0/8"' in logged.getvalue()
 
 
 # What is told.

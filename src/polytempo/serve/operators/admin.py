@@ -126,6 +126,7 @@ class Admin:
 
     @web.middleware
     async def _reply_to_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._listener.note_request(request.transport)
         try:
             return await handler(request)
         except web.HTTPException as error:
@@ -145,6 +146,7 @@ class Admin:
             if operator is None:
                 return _error(401, "No operator has this token.", {"WWW-Authenticate": "Bearer"})
             request[OPERATOR] = operator
+            self._listener.note_operator(request.transport)
             if request.method != "GET" and operator.role != "admin":
                 log("operator may not", level=logging.WARNING, path=request.path, **_who(request))
                 return _error(403, "Viewers may look, and only admins may act.")
