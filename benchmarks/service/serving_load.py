@@ -39,6 +39,8 @@ from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Push, Ready
 
 CASES = [(1_000, 4), (1_000, 200), (600_000, 4), (600_000, 200)]
 SYNCED_BYTES = 2_400_000
+STREAMS = 8
+"""Of one connection: the server takes no more."""
 OPTIONS = (
     *((name, value) for name, value in CHANNEL_OPTIONS if name != "grpc.max_receive_message_length"),
     ("grpc.max_receive_message_length", -1),
@@ -201,7 +203,8 @@ async def load(
     client: Callable[..., Awaitable[None]], method: str, port: int, data: list[bytes], tokens: list[str], seconds: float
 ) -> Measured:
     """As many clients as tokens, for so many seconds."""
-    channels = [grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) for _ in range(min(len(tokens), 8))]
+    connections = -(-len(tokens) // STREAMS)
+    channels = [grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) for _ in range(connections)]
     kinds = [channel.unary_unary if client is calling_client else channel.stream_stream for channel in channels]
     open_calls = [
         partial(kinds[i % len(kinds)](method), metadata=(("authorization", f"Bearer {token}"),))

@@ -3,11 +3,15 @@
 import ipaddress
 import re
 import socket
+import urllib.parse
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from polytempo.core.errors import PassingError, UserError
 
+Peer = tuple[str, int]
+"""The other end of a connection: its address and port."""
 LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
 
 
@@ -63,3 +67,15 @@ def peer_of(host: str) -> str:
             return str(ipaddress.IPv6Network((address, 64), strict=False))
         address = address.ipv4_mapped
     return str(LOOPBACK) if address in LOOPBACK else str(address)
+
+
+def peer_behind(address: tuple[Any, ...]) -> Peer:
+    """The other end of a connection in the words of the socket module. IPv4 that arrives at an IPv6 socket is IPv4. The
+    scope of a link-local address is left out, because the socket module does not always name it."""
+    return address[0].partition("%")[0].removeprefix("::ffff:"), address[1]
+
+
+def peer_named(name: str) -> Peer:
+    """The same in gRPC's words: ``ipv4:192.0.2.7:1234``, ``ipv6:%5Bfe80::7%252%5D:1234``."""
+    host, _, port = urllib.parse.unquote(name).partition(":")[2].rpartition(":")
+    return host.strip("[]").partition("%")[0], int(port)

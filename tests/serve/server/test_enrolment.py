@@ -22,6 +22,7 @@ from polytempo.serve.access.enrolment import enrol, make_code
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client
+from polytempo.serve.addresses import peer_named, peer_of
 from polytempo.serve.client import enrolment as enrolment_module
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import ACCESS
@@ -323,7 +324,9 @@ def test_trouble_of_the_server_is_told_to_nobody_and_may_pass(
 
 
 def test_who_has_a_network_of_addresses_counts_once() -> None:
-    of = enrolments_module._address_of
+    def of(name: str) -> str:
+        return peer_of(peer_named(name)[0])
+
     assert of("ipv6:%5B2001:db8:1:2::7%5D:50001") == of("ipv6:[2001:db8:1:2:ffff::1]:50002")
     assert of("ipv6:%5B2001:db8:1:2::7%5D:50001") != of("ipv6:%5B2001:db8:1:3::7%5D:50001")
     assert of("ipv4:192.0.2.7:50001") == of("ipv4:192.0.2.7:50002") == "192.0.2.7"

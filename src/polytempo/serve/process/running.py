@@ -2,8 +2,10 @@
 files again."""
 
 import asyncio
+import gc
 import logging
 import os
+import resource
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -41,6 +43,8 @@ def run_service(options: ServeOptions, on_listening: Callable[[Listening], None]
     """Serve until SIGINT or SIGTERM, then stop with a snapshot; at SIGHUP read ``service.toml`` again."""
 
     os.umask(0o077)  # what others write for us, such as SQLite, is for the owner only
+    gc.freeze()  # modules stay: to walk through them at each collection would let a flood of objects stop everybody
+    _allow_all_files()
 
     async def until_signalled() -> None:
         stop, again = asyncio.Event(), asyncio.Event()
@@ -177,6 +181,12 @@ def _log_start(endpoints: Endpoints, number: int, admin: str | None, defences: s
         version=metadata.version("polytempo"),
         defences=defences,
     )
+
+
+def _allow_all_files() -> None:
+    """As many as the system lets the process have: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _was_mutual(directory: Path) -> bool:

@@ -3,7 +3,6 @@ may be few at a time, and say little."""
 
 import asyncio
 import logging
-import urllib.parse
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, cast
@@ -15,7 +14,7 @@ from google.protobuf.message import DecodeError
 from polytempo.core.errors import UserError
 from polytempo.serve.access.enrolment import UNKNOWN_CODE, EnrolmentError, enrol
 from polytempo.serve.access.tls import Context, common_names
-from polytempo.serve.addresses import peer_of
+from polytempo.serve.addresses import peer_named, peer_of
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
 from polytempo.serve.server.incoming import RateLimit
@@ -42,7 +41,7 @@ class Enrolments:
         return self._open.total()
 
     async def enrol(self, _: Any, context: Context) -> Enrolled:
-        peer = _address_of(context.peer())
+        peer = peer_of(peer_named(context.peer())[0])
         if len(self) >= AT_A_TIME or self._open[peer] >= OF_PEER:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many enrol at the moment: try again")
         self._open[peer] += 1
@@ -87,9 +86,3 @@ class Enrolments:
         if read is grpc.aio.EOF:
             raise EnrolmentError("An enrolment has to say its code at once.")
         return cast("Enrolment", read)
-
-
-def _address_of(peer: str) -> str:
-    """Whom gRPC's word for a peer stands for: ``ipv4:192.0.2.7:1234``, ``ipv6:%5B2001:db8::7%5D:1234``."""
-    host = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
-    return peer_of(host)

@@ -93,6 +93,8 @@ class Incoming:
         self._charge = Charge(memory, client)
         self.greeted = False
         """Has a first message come?"""
+        self.received = 0
+        """Bytes of all frames so far."""
 
     async def next_message(self) -> tuple[Head, bytearray, Charge] | None:
         """The next whole message, with what it holds of the memory; None when there will be no more. The first has to
@@ -119,6 +121,7 @@ class Incoming:
             # Twice, because a client that comes again may have left half of the same message behind.
             self._charge.add(count, limits.memory_bytes, 2 * (largest + LARGEST_HEAD))
             received += count
+            self.received += count
             pushes = self.greeted and frame.head.WhichOneof("kind") == "push"
             whole = self._assembler.add(frame, largest if pushes else 0)
             if whole is not None:

@@ -14,7 +14,7 @@ PAGE = resource.getpagesize()
 
 
 class Meters:
-    """Written by the loop's and the host's thread, and read by any."""
+    """Written and read by several threads: the loop's, the host's and the flood guard's."""
 
     def __init__(self) -> None:
         self.refusals: Counter[str] = Counter()
@@ -59,7 +59,7 @@ class Meters:
                 "p50": _quantile(recent, 0.5),
                 "p99": _quantile(recent, 0.99),
             },
-            "memory_bytes": _resident(),
+            "memory_bytes": resident_bytes(),
         }
 
 
@@ -67,7 +67,7 @@ def _quantile(ordered: list[float], share: float) -> float | None:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else None
 
 
-def _resident() -> int | None:
+def resident_bytes() -> int | None:
     """Bytes of memory that the process holds; None where the system does not say."""
     try:
         with open("/proc/self/statm") as file:

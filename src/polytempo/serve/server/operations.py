@@ -16,8 +16,8 @@ from zeros have norms from 3 to 50,000, depending on the units of the features."
 class Limits(FileTable):
     """How much one may ask of the server. What is beyond waits, or is refused."""
 
-    clients: int = Field(default=1_000, ge=1, description="that may be connected at a time")
-    sessions: int = Field(default=2_000, ge=1, description="open at a time")
+    clients: int = Field(default=2_000, ge=1, description="that may be connected at a time")
+    sessions: int = Field(default=4_000, ge=1, description="open at a time")
     requests_per_second: float = Field(default=100.0, gt=0, description="of one client; who asks more often waits")
     message_bytes: int | None = Field(
         default=None, ge=1024, description="the largest message taken (default: the model's size and 8 MB for answers)"
@@ -26,6 +26,12 @@ class Limits(FileTable):
         default=1 << 30,
         ge=1 << 20,
         description="of messages that have come in part, or are waiting; who sends more comes again",
+    )
+    resident_bytes: int | None = Field(
+        default=None,
+        ge=1 << 26,
+        description="of the whole process, above which clients may send little beside their messages (default: half of "
+        "the memory that the process may use)",
     )
     hello_seconds: float = Field(default=10.0, gt=0, description="for a new connection to say who it is")
     slow_seconds: float = Field(default=30.0, gt=0, description="grace for a message to arrive whole, ...")

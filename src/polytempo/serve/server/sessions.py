@@ -6,24 +6,27 @@ import logging
 import resource
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast, get_args
 
 import grpc
 import grpc.aio
 
+from polytempo.core.memory import usable_bytes
 from polytempo.core.schema import Schema
 from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.roster import Roster, client_name, in_quarantine
 from polytempo.serve.access.tls import Context, certificate_end, common_names
-from polytempo.serve.addresses import cannot_listen, check_loopback
+from polytempo.serve.addresses import Peer, cannot_listen, check_loopback, peer_named
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SERVICE, WireError, frames
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import largest_message
 from polytempo.serve.server.enrolment import Enrolments
+from polytempo.serve.server.flood_guard import Bounds, Closed, FloodGuard
 from polytempo.serve.server.incoming import BusyError, Incoming, Memory, RateLimit
+from polytempo.serve.server.meters import resident_bytes
 from polytempo.serve.server.operations import Limits
 from polytempo.serve.server.outbox import GrpcSession
 from polytempo.serve.server.requests import RESTARTS, Request, RequestKind
@@ -33,19 +36,24 @@ SESSIONS = 3
 """With one token at a time: the one that counts, and some that have not noticed yet that they are over."""
 LINGER = 5.0
 """Seconds that the last messages of a session that ends may take."""
+HANDSHAKE_SECONDS = 20.0
+STRANGERS = 4096
+"""Connections without a session at a time, or ``limits.clients`` if that is more: all clients may come at once. Beyond
+them the oldest are closed."""
 SPARED_FILES = 256
-"""That connections leave to the journal, the log, the roster and the operators' listener."""
+"""Files that connections leave to the journal, the log, the roster and the operators' listener."""
 SERVER_OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.so_reuseport", 0),
-    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that never speaks
+    ("grpc.server_handshake_timeout_ms", int(1e3 * HANDSHAKE_SECONDS)),  # a connection that never speaks
     ("grpc.max_connection_idle_ms", 60_000),  # one that opens no session
     ("grpc.max_concurrent_streams", 8),
     ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few bytes must not become many
-    # What has not been looked at yet holds memory, and gRPC bounds the headers of a call only loosely.
-    ("grpc.server.max_pending_requests", 8),
-    ("grpc.server.max_pending_requests_hard_limit", 16),
+    # What was read is parsed, also when its connection has been closed.
+    ("grpc.experimental.tcp_max_read_chunk_size", 1 << 16),
 )
+PENDING_CALLS = 4096
+"""Calls that have not been looked at yet, at a time, or ``limits.sessions`` if that is more. They hold memory."""
 
 
 class Server:
@@ -63,12 +71,21 @@ class Server:
         self._memory = Memory()
         self._loop = asyncio.get_running_loop()
         self._draining = False
+        self._guard: FloodGuard | None = None
+        self._streams: set[tuple[Peer, Incoming]] = set()
+        """Of the open sessions."""
+        self._usable_bytes = usable_bytes()
         self._meters.mutual = mutual
         self._meters.incoming_bytes = lambda: self._memory.taken
         self._enforced: tuple[Roster, float] | None = None
         self._largest = largest_message(schema)
-        most_connections = ("grpc.max_allowed_incoming_connections", _most_connections())
-        self._server = grpc.aio.server(options=(*SERVER_OPTIONS, most_connections))
+        pending = max(PENDING_CALLS, self._limits.sessions)
+        bounds = (
+            ("grpc.max_allowed_incoming_connections", _most_connections()),
+            ("grpc.server.max_pending_requests", pending),
+            ("grpc.server.max_pending_requests_hard_limit", pending),
+        )
+        self._server = grpc.aio.server(options=(*SERVER_OPTIONS, *bounds))
         handlers: dict[str, Any] = {
             "Session": grpc.stream_stream_rpc_method_handler(self._session, Frame.FromString, Frame.SerializeToString),
             # As a stream, because gRPC would wait for a single message for ever.
@@ -84,13 +101,22 @@ class Server:
             check_loopback(address)
         try:
             if credentials is None:
-                return self._server.add_insecure_port(address)
-            return self._server.add_secure_port(address, credentials)
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
         except RuntimeError:
             raise cannot_listen(address, "--listen") from None
+        self._guard = FloodGuard(port, self._accounted, self._bounds, self._is_short, self._flooded)
+        return port
 
     async def start(self) -> None:
         await self._server.start()
+        strangers = self._bounds().strangers
+        if strangers < self._limits.clients:
+            reason = "Too few files may be open for all clients to connect at once. Raise `ulimit -n` (LimitNOFILE)."
+            log("few files", level=logging.WARNING, at_once=strangers, clients=self._limits.clients, reason=reason)
+        if self._guard is not None:
+            self._guard.start()
 
     def drain(self) -> None:
         """Let nobody new in."""
@@ -100,6 +126,8 @@ class Server:
     async def close(self) -> None:
         """End when what was sent is out."""
         await self._server.stop(grace=1.0)
+        if self._guard is not None:
+            self._guard.stop()
 
     def enforce(self) -> None:
         """End the sessions of those who may not talk to the server any more."""
@@ -117,6 +145,35 @@ class Server:
     @property
     def _limits(self) -> Limits:
         return self._shared.operations.limits
+
+    # What the flood guard asks and tells, on its thread.
+
+    def _accounted(self) -> Mapping[Peer, int]:
+        accounted: Counter[Peer] = Counter()
+        for peer, incoming in tuple(self._streams):
+            accounted[peer] += incoming.received
+        return accounted
+
+    def _bounds(self) -> Bounds:
+        strangers = min(max(STRANGERS, self._limits.clients), _most_connections() // 2)
+        return Bounds(strangers, HANDSHAKE_SECONDS + self._limits.hello_seconds)
+
+    def _is_short(self) -> bool:
+        resident = resident_bytes()
+        return resident is not None and resident > (self._limits.resident_bytes or self._usable_bytes // 2)
+
+    def _flooded(self, closed: list[Closed]) -> None:
+        self._meters.refusals.update(one.reason for one in closed)
+        worst = max(closed, key=lambda one: one.bytes)
+        host, port = worst.peer
+        log(
+            "connection closed",
+            level=logging.WARNING,
+            peer=f"{host} port {port}",
+            bytes=worst.bytes,
+            reason=worst.reason,
+            others=len(closed) - 1,
+        )
 
     # Sessions.
 
@@ -146,6 +203,8 @@ class Server:
         self._meters.sessions = len(self._open)
         log("connected", level=logging.WARNING, client=client, peer=context.peer())
         incoming = Incoming(context.read, lambda: self._limits, self._largest, self._memory, client)
+        stream = peer_named(context.peer()), incoming
+        self._streams.add(stream)
         reading = asyncio.create_task(self._read(session, incoming))
         writing = asyncio.create_task(self._write(session, context))
         ending = asyncio.create_task(session.ended.wait())
@@ -161,6 +220,7 @@ class Server:
             for side in (reading, writing, ending):
                 side.cancel()
             incoming.close()
+            self._streams.discard(stream)
             self._open.discard(session)
             self._meters.sessions = len(self._open)
             self._sessions[client] -= 1
