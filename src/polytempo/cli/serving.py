@@ -20,7 +20,7 @@ from polytempo.serve.client.tls import pair_of
 from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.logs import log_to
-from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
+from polytempo.serve.process.options import OPEN_TO_STRANGERS, Endpoints, Listening, ServeOptions
 from polytempo.serve.process.running import run_service
 
 LogLevel = Annotated[
@@ -60,6 +60,9 @@ def serve(
         print(f"defences: {at.defences}", flush=True)
         if at.admin is not None:
             print(f"operators: {'https' if at.secure else 'http'}://{at.admin}/", flush=True)
+
+        if endpoints.open_to_strangers:
+            print(f"polytempo: warning: {OPEN_TO_STRANGERS}", file=sys.stderr, flush=True)
 
     operators = None if admin is None else checked_address(admin)
     endpoints = Endpoints(checked_address(listen), insecure, mtls, operators)

@@ -15,14 +15,19 @@ Peer = tuple[str, int]
 LOOPBACK = ipaddress.ip_network("127.0.0.0/8")
 
 
-def check_loopback(address: str) -> None:
-    """Plaintext may not leave the machine."""
+def is_loopback(address: str) -> bool:
+    """Whether HOST:PORT is reached from this machine only."""
     host = address.rpartition(":")[0].strip("[]")
     try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        plain = re.fullmatch(r"[\w:.]+(%\w+)?", host) is not None  # Python takes anything for a scope
+        return host == "localhost" or (plain and ipaddress.ip_address(host).is_loopback)
     except ValueError:  # a name, which may lead anywhere
-        loopback = False
-    if not loopback:
+        return False
+
+
+def check_loopback(address: str) -> None:
+    """Plaintext may not leave the machine."""
+    if not is_loopback(address):
         raise UserError(f"Without TLS only loopback is allowed (127.0.0.1, ::1, localhost), not {address}.")
 
 

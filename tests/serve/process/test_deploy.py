@@ -12,11 +12,15 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from polytempo.cli.main import app
+from polytempo.serve.access.certs import make_certs
+from polytempo.serve.client.client import Client
+from polytempo.serve.protocol.framing import SERVICE
 from polytempo.serve.server.operations import Operations, read_operations
 from support import ROOT
-from support.serving import hosted
+from support.serving import free_port, hosted, nudge, running
 
 DEPLOY = ROOT / "deploy"
+needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="there is no nginx here")
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
 
 
@@ -48,6 +52,50 @@ def test_systemd_accepts_the_unit(tmp_path):
     unit.write_text((DEPLOY / "polytempo.service").read_text().replace("/opt/polytempo/bin/polytempo", sys.executable))
     verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
     assert (verified.returncode, verified.stderr) == (0, "")
+
+
+@needs_nginx
+def test_nginx_accepts_the_front(tmp_path):
+    make_certs(tmp_path, [])
+    tested = subprocess.run([*front(tmp_path), "-t"], capture_output=True, text=True, check=False)
+    assert tested.returncode == 0, tested.stderr
+    assert "test is successful" in tested.stderr
+
+
+@needs_nginx
+@pytest.mark.usefixtures("short_pauses")
+def test_a_client_works_through_nginx(tmp_path):
+    make_certs(tmp_path, [])
+    port = free_port()
+    with running(tmp_path) as server:
+        command = front(tmp_path, {"listen 7733": f"listen 127.0.0.1:{port}", "127.0.0.1:7735": server.address})
+        with subprocess.Popen([*command, "-g", "daemon off;"]) as nginx:
+            try:
+                with Client(f"127.0.0.1:{port}", server.token(1), tmp_path / "ca.pem") as client:
+                    assert client.wait_for_welcome(60)[0] == 1
+                    task = client.task(60)
+                    client.push(task, nudge(task), samples=5, timeout=60)
+            finally:
+                nginx.terminate()
+        assert server.host.service.updates == 1
+
+
+def front(directory, changes=()):
+    """How to run nginx with the front's settings, here."""
+    text = re.sub(r"listen \[::\].*\n", "", (DEPLOY / "nginx.conf").read_text())
+    here = {"/var/lib/polytempo": directory, "/run": directory, "/var/log/nginx": directory, "user www-data;": ""}
+    for old, new in {**here, **dict(changes)}.items():
+        assert old in text
+        text = text.replace(old, str(new))
+    (directory / "nginx.conf").write_text(text)
+    return ["nginx", "-p", directory, "-c", directory / "nginx.conf"]
+
+
+def test_nginx_hands_on_what_clients_call_to_where_the_guide_lets_the_server_listen():
+    text, guide = (DEPLOY / "nginx.conf").read_text(), (DEPLOY / "README.md").read_text()
+    assert f"location /{SERVICE}/" in text
+    (behind,) = re.findall(r"grpc_pass grpc://([\d.:]+);", text)
+    assert f"LISTEN={behind}" in guide
 
 
 def commands_in(text):

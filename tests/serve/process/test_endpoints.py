@@ -3,6 +3,7 @@
 import fcntl
 import socket
 import ssl
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner
 
 from polytempo.cli import serving as commands
-from polytempo.cli.main import app
+from polytempo.cli.main import app, main
 from polytempo.core.errors import UserError
 from polytempo.serve.access import roster as rosters
 from polytempo.serve.access.certs import make_certs, make_client_certificate
@@ -24,7 +25,8 @@ from polytempo.serve.access.live import Access
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
-from polytempo.serve.process.options import Endpoints
+from polytempo.serve.process import options
+from polytempo.serve.process.options import Endpoints, Listening
 from polytempo.serve.server import sessions as server_module
 from polytempo.serve.server.refusals import CONTESTED
 from support.serving import free_port, nudge, running, until
@@ -65,6 +67,39 @@ def test_the_options_of_the_command_line_are_where_it_listens(monkeypatch: pytes
         Endpoints("0.0.0.0:1", insecure=False, mutual=True, admin="127.0.0.1:2"),
         Endpoints("127.0.0.1:7733", insecure=True, mutual=False, admin=None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "warns"),
+    [
+        (["--listen", "0.0.0.0:1"], True),
+        (["--listen", "fl.example.org:1"], True),
+        (["--listen", "0.0.0.0:1", "--mtls"], False),
+        (["--listen", "127.0.0.1:1"], False),
+        (["--listen", "[::1]:1", "--insecure"], False),
+    ],
+)
+def test_a_start_beyond_loopback_without_certificates_names_the_risk_and_the_remedies(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], warns: bool
+) -> None:
+    def listening(asked: Any, tell: Any) -> None:
+        tell(Listening(asked.endpoints.address, not asked.endpoints.insecure, 10, 0))
+
+    monkeypatch.setattr(commands, "run_service", listening)
+    monkeypatch.setattr(sys, "argv", ["polytempo", "serve", "fedasync", *words])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    said = capsys.readouterr().err
+    assert ("flood the server with headers" in said, "--mtls" in said, "deploy/nginx.conf" in said) == (warns,) * 3
+
+
+def test_a_start_beyond_loopback_without_certificates_is_logged(
+    certified: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "is_loopback", lambda _: False)
+    with whole(certified, Endpoints("127.0.0.1:0")) as service:
+        (row,) = service.logged("no certificates asked for")
+        assert "--mtls" in row["reason"]
 
 
 def test_with_mtls_only_the_same_clients_certificate_beside_its_token_opens(certified: Path) -> None:

@@ -14,6 +14,7 @@ from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Pass, Roster
 from polytempo.serve.access.tokens import make_tokens
+from polytempo.serve.addresses import check_loopback, checked_address, peer_of
 from polytempo.serve.client.client import Client
 from polytempo.serve.logs import log, log_to_file
 from polytempo.serve.paths import ACCESS, STATUS
@@ -98,6 +99,17 @@ def test_five_thousand_tokens_are_read_and_used(tmp_path: Path) -> None:
         task = client.task(30)
         client.push(task, nudge(task), samples=5, timeout=30)
         until(lambda: server.host.service.updates == 1)
+
+
+def test_addresses_with_scopes_and_odd_ones_are_told_apart() -> None:
+    assert peer_of("fe80::1%eth0") == peer_of("fe80::2%eth1") == "fe80::/64"
+    check_loopback("[::1%lo]:7733")
+    for address in ("[fe80::1%eth0]:7733", "127.0.0.1.example:7733", "[::1%\n].example:1"):
+        with pytest.raises(UserError, match="only loopback"):
+            check_loopback(address)
+    for address in ("a\nb:1", "localhost:99999", "[::1%\n]:1", ":1", "host:", "host:-1"):
+        with pytest.raises(UserError, match="is no address"):
+            checked_address(address)
 
 
 def test_names_in_a_run_that_somebody_sent_are_text_in_the_report(tmp_path: Path) -> None:

@@ -4,9 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polytempo.core.errors import UserError
-from polytempo.serve.addresses import check_loopback
+from polytempo.serve.addresses import check_loopback, is_loopback
 from polytempo.serve.journal.continuing import NO_CONSENT, Consent
 from polytempo.serve.journal.settings import ServiceSettings
+
+OPEN_TO_STRANGERS = (
+    "Clients from elsewhere need no certificate here, so anybody who reaches the port can flood the server with "
+    "headers before it asks for a token. Start it with --mtls, or put nginx in front of it (deploy/nginx.conf)."
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,11 @@ class Endpoints:
             check_loopback(self.address)
         if self.insecure and self.mutual:
             raise UserError("--mtls and --insecure exclude each other: give one.")
+
+    @property
+    def open_to_strangers(self) -> bool:
+        """Can others than this machine's users speak HTTP/2 to it without a certificate?"""
+        return not self.mutual and not is_loopback(self.address)
 
     def by_option(self) -> dict[str, str]:
         """The addresses to listen on, by the options that name them."""

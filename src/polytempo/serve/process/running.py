@@ -24,7 +24,7 @@ from polytempo.serve.journal.opening import Opened, open_service, recorded_setti
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS, SERVER_CERTIFICATE
-from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
+from polytempo.serve.process.options import OPEN_TO_STRANGERS, Endpoints, Listening, ServeOptions
 from polytempo.serve.process.reloading import direct_logs, reload, watch
 from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.process.watchdog import StuckError, Watchdog, end_if_frozen, opened_in_time
@@ -78,6 +78,8 @@ async def serve(
         options.consent.leave_out,
         stop,
     )
+    if endpoints.open_to_strangers:
+        log("no certificates asked for", level=logging.WARNING, reason=OPEN_TO_STRANGERS)
     if not endpoints.mutual and _was_mutual(directory):
         log("no certificates asked for", level=logging.WARNING, reason="It was last started with --mtls.")
     with _closed_unless_stuck(opened.journal):
