@@ -20,7 +20,8 @@ def from_toml(path: Path, text: str, clients: int = 10) -> Devices:
 
 def with_types(*types: DeviceType) -> Devices:
     hardware = hardware_of(types)
-    return Devices(0, *hardware[:4], joins=np.zeros(len(types)), kinds=hardware.kinds)
+    joins, on, off = np.zeros(len(types)), np.full(len(types), np.inf), np.zeros(len(types))
+    return Devices(0, *hardware[:4], joins, on, off, kinds=hardware.kinds)
 
 
 def test_a_device_with_a_fifth_of_the_peak_rate_needs_five_times_as_long() -> None:

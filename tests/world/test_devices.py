@@ -21,7 +21,8 @@ def with_changes(*changes: tuple[float, float]) -> Devices:
     one, free = np.ones(1), np.full(1, np.inf)
     mask = np.ones(1, bool)
     sudden = tuple(SpeedChange(at, factor, mask) for at, factor in sorted(changes))
-    return Devices(0, one, free, free, np.zeros(1), np.zeros(1), jitter=0.0, speed_changes=sudden)
+    none = np.zeros(1)
+    return Devices(0, one, free, free, none, none, free, none, jitter=0.0, speed_changes=sudden)
 
 
 def test_homogeneous_devices_need_a_second_per_step_and_no_time_to_communicate() -> None:
@@ -200,6 +201,31 @@ def test_a_speed_change_in_a_file_hits_the_clients_it_names(tmp_path: Path) -> N
     assert devices.finish(1, 10.0, 2, 1.0) == 16.0
 
 
+def test_a_client_has_the_figures_of_its_own_table(tmp_path: Path) -> None:
+    text = """
+    [[client]]
+    number = 1
+    seconds_per_step = 0.25
+    up = 100.0
+    availability = { on = 50.0, off = 10.0 }
+
+    [[client]]
+    number = 0
+    seconds_per_step = 3.0
+    latency = 0.5
+
+    [[client]]
+    number = 2
+    seconds_per_step = 1.0
+    """
+    devices = from_toml(tmp_path, text, clients=2)
+    assert devices.seconds_per_step.tolist() == [3.0, 0.25]
+    assert [devices.up_seconds(client, 200) for client in (0, 1)] == [0.5, 2.0]
+    assert [devices.available_from(0, now) for now in (10.0, 1000.0)] == [10.0, 1000.0]
+    waits = [devices.available_from(1, now) - now for now in np.arange(0.0, 50_000.0, 5.0)]
+    assert np.mean(np.array(waits) > 0) == pytest.approx(10 / 60, abs=0.03)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -211,6 +237,13 @@ def test_a_speed_change_in_a_file_hits_the_clients_it_names(tmp_path: Path) -> N
         ("[[late]]\nclients = [10]\nat = 1.0", "late.0: there is no client 10. Clients are numbered 0 to 9"),
         ("[[speed_change]]\nat = 1.0\nfactor = 2.0\nclients = 3", "Expected more than 0, at most 1"),
         ("[[type]]\nname = 'a'\nshare = 0.5\nseconds_per_step = 1.0", "shares sum to 0.5, expected 1"),
+        ("[[client]]\nnumber = 0", "client.0.seconds_per_step: Field required"),
+        (
+            "[[client]]\nnumber = 1\nseconds_per_step = 1.0",
+            "numbers in the .* tables are 1; expected 0 to 0, each once",
+        ),
+        ("speed = 'normal'\n[[client]]\nnumber = 0\nseconds_per_step = 1.0", "speed cannot be used with"),
+        ("[[client]]\nnumber = 0\nseconds_per_step = 1.0", "describes 1 clients, and there are 10. Use --clients 1 or"),
         ("jitter = ", "is no valid TOML"),
         ("jitter = nan", "jitter: Input should be a finite number"),
         ("seconds_per_step = inf", "seconds_per_step: Input should be a finite number"),

@@ -1,4 +1,5 @@
-"""Devices from a TOML file: speeds or device types, network, availability, dropout, late joiners, speed changes."""
+"""Devices from a TOML file: speeds, device types or one table per client; network, availability, dropout, late joiners,
+speed changes."""
 
 import math
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from polytempo.core.errors import UserError
 from polytempo.core.streams import stream
 from polytempo.world.device_types import DeviceType, Hardware, deal_types, device_types, hardware_of
 from polytempo.world.devices import Devices, SpeedChange, draw_hardware
@@ -53,6 +55,18 @@ class Availability(FileTable):
     off: float = Field(gt=0)
 
 
+class ClientTable(FileTable):
+    """One client by its number: its own speed, network and availability. Without the last it is always there."""
+
+    number: int = Field(ge=0)
+    seconds_per_step: float = Field(gt=0)
+    """As a multiple of the file's base."""
+    up: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
+    down: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
+    latency: float = Field(default=0.0, ge=0)
+    availability: Availability | None = None
+
+
 class Dropout(FileTable):
     """The probability that a dispatched training is lost, and the seconds that the client then stays away."""
 
@@ -97,6 +111,7 @@ class DeviceFile(FileTable):
     late: tuple[Late, ...] = ()
     speed_change: tuple[Change, ...] = ()
     type: tuple[TypeTable, ...] = ()
+    client: tuple[ClientTable, ...] = ()
 
     @model_validator(mode="after")
     def _one_source_of_speed(self) -> Self:
@@ -108,11 +123,36 @@ class DeviceFile(FileTable):
             raise ValueError(f"the types' shares sum to {sum(kind.share for kind in self.type):g}, expected 1")
         return self
 
+    @model_validator(mode="after")
+    def _one_table_per_client(self) -> Self:
+        if not self.client:
+            return self
+        for name in ("type", "speed", "network", "availability"):
+            if getattr(self, name):
+                raise ValueError(f"{name} cannot be used with [[client]]: each client's table says that of its client")
+        numbers = sorted(table.number for table in self.client)
+        if numbers != list(range(len(numbers))):
+            raise ValueError(
+                f"the numbers in the [[client]] tables are {_shortened(numbers)}; expected 0 to {len(numbers) - 1}, "
+                "each once"
+            )
+        return self
+
+
+def _shortened(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:10])) + (" ..." if len(numbers) > 10 else "")
+
 
 def devices_from_file(path: Path, clients: int, seed: int) -> Devices:
     """The devices that a file describes, for this many clients."""
     file, where = checked(DeviceFile, read_toml(path), str(path)), str(path)
+    if file.client and clients > len(file.client):
+        raise UserError(
+            f"{where} describes {len(file.client)} clients, and there are {clients}. Use --clients "
+            f"{len(file.client)} or fewer, or add [[client]] tables."
+        )
     hardware = _hardware(file, clients, seed)
+    on, off = _availability(file, clients)
     return Devices(
         seed=seed,
         seconds_per_step=file.seconds_per_step * hardware.seconds_per_step,
@@ -122,8 +162,8 @@ def devices_from_file(path: Path, clients: int, seed: int) -> Devices:
         joins=_joins(file.late, clients, seed, where),
         jitter=file.jitter,
         speed_changes=_speed_changes(file.speed_change, clients, seed, where),
-        on=file.availability.on if file.availability else math.inf,
-        off=file.availability.off if file.availability else 0.0,
+        on=on,
+        off=off,
         lost=file.dropout.probability if file.dropout else 0.0,
         away=file.dropout.away if file.dropout else 0.0,
         think=file.think,
@@ -133,7 +173,11 @@ def devices_from_file(path: Path, clients: int, seed: int) -> Devices:
 
 
 def _hardware(file: DeviceFile, clients: int, seed: int) -> Hardware:
-    """From the tables of types, or from the speed in words, on the network of the file where it has one."""
+    """From the tables of clients or types, or from the speed in words, on the network of the file where it has one."""
+    if file.client:
+        rows = [(table.seconds_per_step, table.up, table.down, table.latency) for table in _by_number(file)[:clients]]
+        pace, up, down, latency = np.array(rows).T
+        return Hardware(pace, up, down, latency)
     if file.type:
         types, shares = [table.device_type() for table in file.type], [table.share for table in file.type]
         return hardware_of(deal_types(types, shares, clients, seed))
@@ -144,6 +188,21 @@ def _hardware(file: DeviceFile, clients: int, seed: int) -> Hardware:
         np.full(clients, value) for value in (file.network.up, file.network.down, file.network.latency)
     )
     return hardware._replace(up=up, down=down, latency=latency)
+
+
+def _availability(file: DeviceFile, clients: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean seconds on and off of each client."""
+    if file.client:
+        tables = [table.availability for table in _by_number(file)[:clients]]
+    else:
+        tables = [file.availability] * clients
+    on = [math.inf if table is None else table.on for table in tables]
+    off = [0.0 if table is None else table.off for table in tables]
+    return np.array(on), np.array(off)
+
+
+def _by_number(file: DeviceFile) -> list[ClientTable]:
+    return sorted(file.client, key=lambda table: table.number)
 
 
 def _joins(late: tuple[Late, ...], clients: int, seed: int, where: str) -> np.ndarray:

@@ -44,13 +44,13 @@ class Devices:
     """Seconds per transfer, either way."""
     joins: np.ndarray
     """When each client joins: 0 for most."""
+    on: np.ndarray
+    """Mean seconds that each client is available at a stretch, and then (off) is not."""
+    off: np.ndarray
     jitter: float = 0.05
     """Standard deviation of a round's speed, as a share of the mean."""
     speed_changes: tuple[SpeedChange, ...] = ()
     """Sorted by time."""
-    on: float = math.inf
-    """Mean seconds that a client is available at a stretch, and then (off) is not."""
-    off: float = 0.0
     lost: float = 0.0
     """Probability that a dispatched training is lost, and for how many seconds the client then stays away."""
     away: float = 0.0
@@ -121,7 +121,7 @@ class Devices:
     def available_from(self, client: int, now: float) -> float:
         """``now`` if the client is available, else the next time it is."""
         now = max(now, self.joins_at(client))
-        if self.off == 0:
+        if self.off[client] == 0:
             return now
         toggles = self._toggles_until(client, now)
         passed = bisect_right(toggles, now)
@@ -166,14 +166,14 @@ class Devices:
 
         Lengths are exponential, hence memoryless: a client that is on at time 0 has come at time 0.
         """
-        toggles = self._toggles.get(client)
+        toggles, on, off = self._toggles.get(client), float(self.on[client]), float(self.off[client])
         if toggles is None:
             rng = stream(self.seed, "availability", client)
-            on_at_zero = rng.random() < self.on / (self.on + self.off)
-            toggles = self._toggles[client] = [0.0 if on_at_zero else rng.exponential(self.off)]
+            on_at_zero = rng.random() < on / (on + off)
+            toggles = self._toggles[client] = [0.0 if on_at_zero else rng.exponential(off)]
         while toggles[-1] <= now:
             rng = stream(self.seed, "availability", client, len(toggles))
-            lengths = rng.exponential((self.on, self.off), (8, 2)).ravel()
+            lengths = rng.exponential((on, off), (8, 2)).ravel()
             toggles.extend((toggles[-1] + np.cumsum(lengths)).tolist())
         return toggles
 
@@ -198,7 +198,8 @@ def make_devices(spec: str, clients: int, seed: int) -> Devices:
 
         return devices_from_file(file, clients, seed)
     hardware = draw_hardware(spec, clients, seed)
-    return Devices(seed, *hardware[:4], joins=np.zeros(clients), kinds=hardware.kinds)
+    joins, on, off = np.zeros(clients), np.full(clients, math.inf), np.zeros(clients)
+    return Devices(seed, *hardware[:4], joins, on, off, kinds=hardware.kinds)
 
 
 def device_file(spec: str) -> Path | None:

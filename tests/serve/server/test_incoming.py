@@ -53,6 +53,22 @@ def test_a_trickle_is_given_up_when_the_grace_is_used_up_and_a_slow_line_is_not(
     assert read_at(1000, 500, limits) == pytest.approx(41.25, abs=0.1)
 
 
+def test_the_arrival_of_a_message_is_timed_from_its_first_frame_to_its_last() -> None:
+    async def read() -> tuple[int, float]:
+        coming = iter([begun(3000, 1000), *[Frame(data=b"x" * 1000)] * 2])
+
+        async def next_second() -> Frame:
+            await asyncio.sleep(1.0)
+            return next(coming)
+
+        incoming = Incoming(next_second, Limits, MEGABYTE, Memory(), 0)
+        incoming.greeted = True
+        assert await incoming.next_message() is not None
+        return incoming.sent_bytes, incoming.sent_seconds
+
+    assert run_virtually(read()) == (2000, 2.0)
+
+
 def test_after_hello_a_client_may_be_silent() -> None:
     async def read() -> float:
         coming = iter([(9.0, Frame(head=Head(request=1, hello=Hello()))), (86_400.0, grpc.aio.EOF)])

@@ -16,6 +16,7 @@ from polytempo.core.vectors import trained_entries
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import beginning, code_versions, existing_journal, journal_objects, settings_of
 from polytempo.serve.journal.proxies import check_needed
+from polytempo.serve.journal.recovery import newest_snapshot
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.state.events import Event, Push
@@ -25,7 +26,7 @@ from polytempo.strategies.settings import StrategySettings
 
 @dataclass
 class Replayed:
-    """A state that was rebuilt from the oldest snapshot that the journal holds."""
+    """A state that was rebuilt from a snapshot that the journal holds."""
 
     settings: StrategySettings
     service: Service
@@ -71,6 +72,18 @@ def replay(
     with _open(directory) as journal:
         replayed = _oldest(journal, settings_of(journal, allowed), until, objects)
         for _ in _walk(journal, replayed, until):
+            pass
+    return replayed
+
+
+def newest(directory: Path, allowed: Collection[str] = ()) -> Replayed:
+    """The state after the last event, from the newest snapshot: with as few events on the way as can be. ``allowed`` is
+    that of ``settings_of``."""
+    with _open(directory) as journal:
+        settings = settings_of(journal, allowed)
+        _check_versions(journal, settings)
+        replayed = _loaded(journal, settings, None, *newest_snapshot(journal))
+        for _ in _walk(journal, replayed, None):
             pass
     return replayed
 
@@ -131,15 +144,26 @@ def _oldest(
     oldest = journal.snapshots()[0]
     if until is not None and not oldest <= until <= journal.last:
         raise UserError(f"The journal holds the states after events {oldest} to {journal.last}, not after {until}.")
+    _check_versions(journal, settings)
+    return _loaded(journal, settings, objects, oldest, journal.load_snapshot(oldest))
+
+
+def _check_versions(journal: Journal, settings: ServiceSettings) -> None:
     if journal.about["versions"] != code_versions(settings):
         raise JournalError(
             f"The journal in {journal.directory} was written by another version of the code, or on another kind of "
             "machine, and is not replayed by this one."
         )
+
+
+def _loaded(
+    journal: Journal, settings: ServiceSettings, objects: Mapping[str, Any] | None, event: int, state: dict[str, Any]
+) -> Replayed:
+    """The state of the snapshot after this event."""
     torch.set_num_threads(1)  # as in the server
     service = beginning(journal, settings, objects)()
-    service.load_state(journal.load_snapshot(oldest))
-    return Replayed(settings, service, oldest)
+    service.load_state(state)
+    return Replayed(settings, service, event)
 
 
 def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[Event]:

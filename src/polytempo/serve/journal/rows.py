@@ -91,6 +91,8 @@ def pack_event(event: Event, schema: Schema) -> PackedEvent:
         "ready": push.ready,
         "accuracy": push.accuracy,
         "loss": push.loss,
+        "sent_bytes": push.sent_bytes,
+        "sent_seconds": push.sent_seconds,
     }
     body: list[Buffer]
     if arrays:

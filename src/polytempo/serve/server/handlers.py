@@ -4,6 +4,7 @@ Two handlers change who is present. ``_greet`` connects the session and notes ho
 disconnects it and sets the time until which its client is expected back."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from polytempo.core.status import Status
@@ -91,7 +92,8 @@ class Handlers:
                 checked = check_push(push, request.body, flight, service.setting, self._shared.operations)
             except Refused as refused:
                 return refused.refusal
-            return Event("updated", now, client, checked)
+            timed = replace(checked, sent_bytes=request.sent_bytes, sent_seconds=request.sent_seconds)
+            return Event("updated", now, client, timed)
         if push.task and push.task == service.members[client].answered:
             log("repeated", client=client, task=push.task)
             return current_reply(service, self._presence.sessions, request)

@@ -93,6 +93,8 @@ class Incoming:
         self._charge = Charge(memory, client)
         self.greeted = False
         """Has a first message come?"""
+        self.sent_bytes, self.sent_seconds = 0, 0.0
+        """Of the last whole message: the bytes behind its first frame, and how long they took."""
         self.received = 0
         """Bytes of all frames so far."""
 
@@ -103,7 +105,7 @@ class Incoming:
         limits, loop = self._limits(), asyncio.get_running_loop()
         largest = limits.message_bytes or self._largest
         deadline = None if self.greeted else loop.time() + limits.hello_seconds
-        began, received, bought = 0.0, 0, 0.0
+        began, first, received, bought = 0.0, 0, 0, 0.0
         while True:
             try:
                 frame: Frame | Any = await self._next_frame(deadline)
@@ -115,7 +117,7 @@ class Incoming:
             if frame is grpc.aio.EOF:
                 return None
             if not received:
-                began = loop.time()
+                began, first = loop.time(), size_of(frame.head, frame.data)
                 bought = began + limits.slow_seconds
             count = size_of(frame.head, frame.data)
             # Twice, because a client that comes again may have left half of the same message behind.
@@ -126,6 +128,8 @@ class Incoming:
             whole = self._assembler.add(frame, largest if pushes else 0)
             if whole is not None:
                 self.greeted = True
+                self.sent_bytes = received - first
+                self.sent_seconds = loop.time() - began if self.sent_bytes else 0.0
                 charge, self._charge = self._charge, Charge(self._memory, self._client)
                 return *whole, charge
             # What has come buys time for what is to come, but only as much as the next frame needs: many bytes at once

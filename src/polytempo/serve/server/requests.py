@@ -48,6 +48,10 @@ class Request:
     problem: str = ""
     release: Callable[[], None] = lambda: None
     """Called when the host has dealt with it: the memory that the message holds is free again."""
+    sent_bytes: int = 0
+    """Of the message behind its first frame, ..."""
+    sent_seconds: float = 0.0
+    """... and the time from the first frame's arrival to the last one's."""
 
 
 def next_group(requests: "queue.SimpleQueue[Request | None]", seconds: float) -> list[Request]:

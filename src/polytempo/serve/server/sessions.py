@@ -303,7 +303,8 @@ class Server:
             except asyncio.CancelledError:
                 charge.release()
                 raise
-            self._submit(Request(session, kind, head, body, release=charge.release))
+            sent = incoming.sent_bytes, incoming.sent_seconds
+            self._submit(Request(session, kind, head, body, "", charge.release, *sent))
 
     def _has_no_memory(self, session: GrpcSession) -> None:
         self._meters.refusals["memory"] += 1

@@ -29,6 +29,10 @@ class Push:
     """Of the model that it received on data of its own, if it says so, ..."""
     loss: float | None = None
     """... and the loss."""
+    sent_bytes: int = 0
+    """Bytes of the message behind its first frame, ..."""
+    sent_seconds: float = 0.0
+    """... and the seconds in which they arrived; 0 if the message was a single frame."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ that a journal of events is all that has to be kept safe; it does no I/O and rea
 
 import heapq
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +18,7 @@ from polytempo.core.stateful import stateful
 from polytempo.core.status import Status
 from polytempo.core.vectors import trained_entries
 from polytempo.serve.state.events import Event, Push
+from polytempo.serve.state.measured import Measured
 from polytempo.strategies.base.contract import check_order, check_upload
 from polytempo.strategies.base.strategy import Strategy
 
@@ -49,6 +50,7 @@ class Member:
     status_since: float = 0.0
     idle_seconds: float = 0.0
     """Ready and without work, until it last changed its status."""
+    measured: Measured = field(default_factory=Measured)
 
     def idle_share(self, now: float) -> float:
         """The share of the time since it first joined in which it was ready and had nothing to do."""
@@ -138,7 +140,9 @@ class Service:
         member = self.members[client]
         member.version, member.staleness = update.version, self.strategy.tau(update)
         member.updates, member.answered, member.updated_at = member.updates + 1, push.task, self.now
-        member.due = self.flights[client].order.due
+        flight = self.flights[client]
+        member.due = flight.order.due
+        member.measured.note_round(self.now - flight.dispatched, push.steps, push.sent_bytes, push.sent_seconds)
         if push.accuracy is not None:
             member.accuracy, member.loss = push.accuracy, push.loss
         self.updates += 1
@@ -157,7 +161,12 @@ class Service:
         return Update(client, version, start, push.weights, push.samples, push.steps, push.chosen, push.answers)
 
     def _become(self, client: int, status: Status) -> None:
-        member = self.members.setdefault(client, Member(joined_at=self.now))
+        member = self.members.get(client)
+        if member is None:
+            member = self.members[client] = Member(joined_at=self.now)
+        else:
+            was_there, is_there = member.status != Status.AWAY, status != Status.AWAY
+            member.measured.note_presence(self.now - member.status_since, was_there, is_there)
         if member.status == Status.READY:
             member.idle_seconds += self.now - member.status_since
         member.status, member.status_since = int(status), self.now
