@@ -20,6 +20,7 @@ from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
 from polytempo.cli.comparing import comparison, find_runs
 from polytempo.cli.devices import devices
+from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing
 from polytempo.cli.options import AllowImport, Json, Set, parse_assignments, with_options
@@ -187,7 +188,7 @@ def bench(
     Console().print(f"Written to {out / chosen.name}", soft_wrap=True)
 
 
-SERVICE = (serve, join, status, replay, devices, certs, tokens, codes, enrol, release, backup, restore)
+SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release, backup, restore)
 for command in SERVICE:
     app.command()(command)
 
