@@ -20,6 +20,7 @@ from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
 from polytempo.cli.comparing import comparison, find_runs
 from polytempo.cli.devices import devices
+from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing
@@ -188,7 +189,7 @@ def bench(
     Console().print(f"Written to {out / chosen.name}", soft_wrap=True)
 
 
-SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release, backup, restore)
+SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release, backup, restore, erase)
 for command in SERVICE:
     app.command()(command)
 

@@ -30,7 +30,11 @@ class JournalError(UserError):
 
 
 class UnwritableError(JournalError, PassingError):
-    """The disk is full, or somebody else is writing."""
+    """It cannot be written now: the disk is full, say."""
+
+
+class TakenError(UnwritableError):
+    """Somebody else is writing."""
 
 
 class DamagedError(JournalError):

@@ -31,7 +31,7 @@ from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.database import (
     DamagedError,
     JournalError,
-    UnwritableError,
+    TakenError,
     connect,
     is_full,
     reading,
@@ -125,7 +125,7 @@ class Journal:
             take(self._lock, self.directory, BRIEFLY)
             write_log_again(self.directory)
         except LockedError:
-            raise UnwritableError(f"Another server is running on the journal in {self.directory}.") from None
+            raise TakenError(f"Another server is running on the journal in {self.directory}.") from None
         except OSError as error:
             raise unwritable(self.directory, error) from None
         self.applying = Applying(self.directory / APPLYING)

@@ -131,6 +131,14 @@ class Service:
             if since is not None and max(flight.latest, flight.reported) > since:
                 self.number = flight.renumber(self.number)
 
+    def forget(self, client: int) -> None:
+        """Let a client leave, and keep nothing of it but what models have learnt from it and the orders that others
+        were given."""
+        if self.is_member(client):
+            self.apply(Event("left", self.now, client))
+        self.strategy.forget(client)
+        del self.members[client]
+
     def _ready(self, client: int) -> list[Dispatched]:
         self._become(client, Status.READY)
         return self._obey(self.strategy.ready(client, self.now))

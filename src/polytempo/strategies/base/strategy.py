@@ -106,6 +106,11 @@ class Strategy:
         self.participation.leave(client)
         return self._start(self.participation.fill(), now)
 
+    def forget(self, client: int) -> None:
+        """Keep nothing that this client, which is not there, has handed in or answered. Models keep what they have
+        learnt from it. A method that remembers clients after ``left`` forgets this one here. A sum from which one
+        client's part cannot be taken, such as momentum, begins anew."""
+
     # Questions that a driver asks.
 
     def model_for(self, client: int) -> Tensor:

@@ -68,6 +68,9 @@ class Wrapper(Strategy):
     def left(self, client: int, now: float) -> Orders:
         return self.inner.left(client, now)
 
+    def forget(self, client: int) -> None:
+        self.inner.forget(client)
+
     # Questions.
 
     def model_for(self, client: int) -> Tensor:

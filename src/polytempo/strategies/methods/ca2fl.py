@@ -43,10 +43,17 @@ class CA2FL(Asynchronous):
         self.arrived.pop(client, None)
         return super().left(client, now)
 
+    def forget(self, client: int) -> None:
+        self._empty()
+        super().forget(client)
+
     def _aggregate(self) -> None:
         everybody = self.cached.mean(len(self.participation.members))
         self.model.step(everybody.add_(self.changes, alpha=1 / self.buffer_size), self.server_lr)
         for client, delta in self.arrived.items():
             self.cached.put(client, delta)
+        self._empty()
+
+    def _empty(self) -> None:
         self.buffered, self.arrived = 0, {}
         self.changes.zero_()

@@ -64,6 +64,12 @@ class DynamicClusters(Clustered, ABC):
         self.buffers.take(client)
         return super().left(client, now)
 
+    def forget(self, client: int) -> None:
+        self.buffers.keep((self.buffers.senders != client) & (self.buffers.owners != client))
+        self.similar.forget(client)
+        self.alpha[client] = 0
+        super().forget(client)
+
     def order_for(self, client: int, now: float) -> Train:
         order = super().order_for(client, now)
         self.began[client] = order.version

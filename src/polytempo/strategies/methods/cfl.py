@@ -48,6 +48,10 @@ class CFL(Clustered, Rounds):
                 if incongruent(why, self.eps1, self.eps2):
                     self.clusters.split(cluster, by_complete_linkage(members, self.deltas), now, why)
 
+    def forget(self, client: int) -> None:
+        self.deltas.pop(client, None)
+        super().forget(client)
+
     def similarity(self) -> np.ndarray | None:
         return cosines_by_client(self.deltas)
 

@@ -127,6 +127,20 @@ class EchoPFL(Clustered):
         self.training.pop(client, None)
         return super().left(client, now)
 
+    def forget(self, client: int) -> None:
+        """The last update of a cluster may be this client's, and so may the model that broadcasts are measured from.
+        A cluster that nobody else belongs to ends, unless it is the only one."""
+        cluster = self.clusters.home.get(client)
+        super().forget(client)
+        self.soft_labels.pop(client, None)
+        self.feedback.pop(client, None)
+        if len(self.clusters.branches) > 1 and cluster is not None and cluster not in self.clusters.home.values():
+            self.clusters.end(cluster)
+            self._forget_cluster(cluster)
+        self.latest = {}
+        for number, echo in self.echoes.items():
+            echo.mark_sent(self.clusters.branches[number].weights)
+
     # Clustering (section 4.2).
 
     def branch_of(self, update: Update) -> int:
@@ -239,9 +253,12 @@ class EchoPFL(Clustered):
 
     def _forget_empty(self) -> None:
         for cluster in self.clusters.end_empty():
-            self.echoes.pop(cluster, None)
-            self.latest.pop(cluster, None)
-            self.fine_tuned.pop(cluster, None)
+            self._forget_cluster(cluster)
+
+    def _forget_cluster(self, cluster: int) -> None:
+        self.echoes.pop(cluster, None)
+        self.latest.pop(cluster, None)
+        self.fine_tuned.pop(cluster, None)
 
     # Broadcasts (section 5.2).
 

@@ -83,6 +83,13 @@ class FedAC(Asynchronous):
         self.corrections.pop(client, None)
         return super().left(client, now)
 
+    def forget(self, client: int) -> None:
+        self.tasks.pop(client, None)
+        self._empty()
+        self.momentum.zero_()
+        self.mean_square.zero_()
+        super().forget(client)
+
     def _aggregate(self) -> None:
         mean = self.buffer / self.weights
         self.momentum.lerp_(mean, 1 - self.beta1)
@@ -91,6 +98,9 @@ class FedAC(Asynchronous):
         parameters = self.setting.schema.parameter_count
         step[parameters:] = mean[parameters:]
         self.model.step(step)
+        self._empty()
+
+    def _empty(self) -> None:
         self.buffered, self.weights = 0, 0.0
         self.buffer.zero_()
 

@@ -93,6 +93,15 @@ class FedAT(Strategy):
                 self._end(round_)
         return self._begin_rounds(self._current_tiers(), now)
 
+    def forget(self, client: int) -> None:
+        for round_ in self.open:
+            round_.arrived = [update for update in round_.arrived if update.client != client]
+            round_.seconds.pop(client, None)
+            round_.tier.pop(client, None)
+        for kept in (self.seconds, self.samples, self.rounds, self.models):
+            kept.pop(client, None)
+        super().forget(client)
+
     def order_for(self, client: int, now: float) -> Train:
         return self.train(client, self.model, objective=Objective(proximal=self.proximal))
 

@@ -22,3 +22,7 @@ class FedAvgM(Rounds):
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         self.velocity.mul_(self.server_momentum).add_(mean_delta(updates))
         self.model.step(self.velocity)
+
+    def forget(self, client: int) -> None:
+        self.velocity.zero_()
+        super().forget(client)

@@ -26,5 +26,12 @@ class FedBuff(Asynchronous):
         self.buffered += 1
         if self.buffered == self.buffer_size:
             self.model.step(self.buffer, self.server_lr / self.buffer_size)
-            self.buffered = 0
-            self.buffer.zero_()
+            self._empty()
+
+    def forget(self, client: int) -> None:
+        self._empty()
+        super().forget(client)
+
+    def _empty(self) -> None:
+        self.buffered = 0
+        self.buffer.zero_()

@@ -60,6 +60,10 @@ class FedCompassM(FedCompass):
         self.velocity.mul_(self.server_momentum).add_(weighted_sum(arrivals))
         self.model.step(self.velocity)
 
+    def forget(self, client: int) -> None:
+        self.velocity.zero_()
+        super().forget(client)
+
 
 @strategy("fedcompass+n")
 class FedCompassN(FedCompass):

@@ -43,6 +43,10 @@ class ComplementaryWeights(GraphWeights):
         if basis is not None:
             self.subspaces[update.client] = basis
 
+    def forget(self, client: int) -> None:
+        self.subspaces.pop(client, None)
+        super().forget(client)
+
     def weigh(self, index: int, sums: Sums, p: np.ndarray, clients: np.ndarray) -> np.ndarray:
         complementarity = -np.cos(mean_angles(int(clients[index]), clients.tolist(), self.subspaces))
         return project_simplex(

@@ -98,6 +98,11 @@ class FedSEA(Strategy):
         self.held.pop(client, None)
         return self._stop_awaiting(client, now)
 
+    def forget(self, client: int) -> None:
+        self.gathered = [update for update in self.gathered if update.client != client]
+        self.speeds.pop(client, None)
+        super().forget(client)
+
     def _stop_awaiting(self, client: int, now: float) -> Orders:
         """Nobody has to wait for this client any more."""
         self.training.pop(client, None)

@@ -83,6 +83,10 @@ class ICFL(RisingThreshold, Rounds):
                 if len(parts) == 2:
                     self.clusters.split(cluster, parts, now, why)
 
+    def forget(self, client: int) -> None:
+        self.last_round.pop(client, None)
+        super().forget(client)
+
     def similarity(self) -> np.ndarray | None:
         return cosines_by_client(self.last_round)
 

@@ -94,6 +94,10 @@ class Oort(FedAvg):
         self.seen.pop(client, None)
         return super().left(client, now)
 
+    def forget(self, client: int) -> None:
+        self.gathered = self.gathered_before = 0.0
+        super().forget(client)
+
     def epsilon(self) -> float:
         """The share of this round that is left for exploration."""
         return max(self.exploration * self.exploration_decay ** (self.round - 1), self.exploration_min)

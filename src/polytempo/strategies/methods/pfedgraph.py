@@ -46,6 +46,11 @@ class GraphWeights(Collaboration):
             self.deltas.reach(update.client)
             self.deltas.put(update.client, update.delta)
 
+    def forget(self, client: int) -> None:
+        if client in self.deltas:
+            self.deltas.put(client, self.deltas.initial)
+        super().forget(client)
+
     def meet(self, client: int, vector: Tensor, models: Tensor, clients: np.ndarray, shares: np.ndarray | None) -> Sums:
         compare = SUMS[self.metric]
         if self.compared != "delta":

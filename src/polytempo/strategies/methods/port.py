@@ -46,6 +46,11 @@ class Port(Strategy):
         self.training.pop(client, None)
         return super().left(client, now)
 
+    def forget(self, client: int) -> None:
+        self.buffer = [update for update in self.buffer if update.client != client]
+        self.last_step = torch.zeros_like(self.last_step)
+        super().forget(client)
+
     def _aggregate(self) -> None:
         deltas = [update.delta for update in self.buffer]
         weights = [self._weight(update, delta) for update, delta in zip(self.buffer, deltas, strict=True)]

@@ -24,6 +24,10 @@ class Standalone(Strategy):
     def updated(self, update: Update, now: float) -> None:
         self._branch(update.client).replace(update.weights)
 
+    def forget(self, client: int) -> None:
+        self.own.pop(client, None)
+        super().forget(client)
+
     def model_for(self, client: int) -> Tensor:
         return self.own[client].weights if client in self.own else self.setting.initial
 

@@ -113,6 +113,12 @@ class ArrivalGroups(Strategy, ABC):
         group = self.compass.leave(client)
         return self._go_on(now) if group is None or group.waiting else self._close(group, now)
 
+    def forget(self, client: int) -> None:
+        self.gathered = {number: _of_others(client, arrivals) for number, arrivals in self.gathered.items()}
+        self.late = _of_others(client, self.late)
+        self.compass.speed.pop(client, None)
+        super().forget(client)
+
     def _close(self, group: ArrivalGroup, now: float) -> Iterator[Order]:
         """GROUPAGGREGATE. A group for which nobody came changes no model, unless others were late for theirs."""
         members = self.compass.close(group.number)
@@ -138,6 +144,10 @@ class ArrivalGroups(Strategy, ABC):
 
     def _planned(self, order: Train, due: Due | None) -> Train:
         return replace(order, work=replace(order.work, steps=self.compass.planned[order.client].steps), due=due)
+
+
+def _of_others(client: int, arrivals: Sequence[Arrival]) -> list[Arrival]:
+    return [arrival for arrival in arrivals if arrival.update.client != client]
 
 
 def weighted_sum(arrivals: Sequence[Arrival]) -> Tensor:

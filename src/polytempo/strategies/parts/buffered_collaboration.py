@@ -68,6 +68,10 @@ class BufferedCollaboration(Collaboration):
         self.started[client] = NOT_IN_TRAINING
         return super().left(client, now)
 
+    def forget(self, client: int) -> None:
+        self.passed[client] = 0
+        super().forget(client)
+
     def order_for(self, client: int, now: float) -> Train:
         self.started[client] = self.t
         return super().order_for(client, now)

@@ -38,6 +38,10 @@ class CappedSamples(Wrapper):
         self.members.pop(client, None)
         return super().left(client, now)
 
+    def forget(self, client: int) -> None:
+        self.claims.pop(client, None)
+        super().forget(client)
+
     def updated(self, update: Update, now: float) -> Orders:
         self.claims[update.client] = update.samples
         most = max(int(self.cap * self._usual_claim()), 1)

@@ -47,6 +47,10 @@ class Clusters(Attributes):
         if client in self.home:
             self.members[self.home[client]].pop(client, None)
 
+    def forget(self, client: int) -> None:
+        """A client that is not there belongs to no cluster any more."""
+        self.home.pop(client, None)
+
     def assign(self, client: int, cluster: int) -> None:
         """Put a client into a cluster, out of the one it was in."""
         self.leave(client)
@@ -93,7 +97,7 @@ class Clusters(Attributes):
         if sorted(client for part in parts for client in part) != sorted(members):
             raise ValueError(f"the parts {parts} are no partition of cluster {cluster} with members {list(members)}")
         numbers = tuple(self.add(Branch(branch.weights, branch.version), part) for part in parts)
-        self._end(cluster)
+        self.end(cluster)
         self.splits.append(Split(now, cluster, numbers, tuple(map(tuple, parts)), {**why}))
 
     def add(self, branch: Branch, clients: Sequence[int]) -> int:
@@ -119,7 +123,7 @@ class Clusters(Attributes):
         self.branches[main] = Branch(weights, max(self.branches[main].version, self.branches[other].version) + 1)
         self.members[main] |= self.members[other]
         self.home |= {client: main for client, home in self.home.items() if home == other}
-        self._end(other)
+        self.end(other)
         self.regroupings.append(Regrouping(now, "merge", other, main, moved, {**why}))
 
     def end_empty(self) -> list[int]:
@@ -127,10 +131,11 @@ class Clusters(Attributes):
         kept = self.largest()
         empty = [cluster for cluster, members in self.members.items() if not members and cluster != kept]
         for cluster in empty:
-            self._end(cluster)
+            self.end(cluster)
         return empty
 
-    def _end(self, cluster: int) -> None:
+    def end(self, cluster: int) -> None:
+        """Its clients, those that are away among them, belong to no cluster any more."""
         del self.members[cluster], self.branches[cluster]
         self.home = {client: home for client, home in self.home.items() if home != cluster}
 
@@ -158,6 +163,10 @@ class Clustered(Strategy):
     def left(self, client: int, now: float) -> Orders:
         self.clusters.leave(client)
         return super().left(client, now)
+
+    def forget(self, client: int) -> None:
+        self.clusters.forget(client)
+        super().forget(client)
 
     def order_for(self, client: int, now: float) -> Train:
         return self.train(client, self.clusters.branch(client))

@@ -85,6 +85,11 @@ class Collaboration(Strategy, ABC):
             self.models.put(client, sum_rows(by_samples(self.graph, known), self.models.matrix))
         return super().joined(client, now)
 
+    def forget(self, client: int) -> None:
+        self.graph.forget(client)
+        self.models.put(client, self.setting.initial)
+        super().forget(client)
+
     def order_from(self, client: int, weights: Tensor) -> Train:
         """The usual work from this model, which nobody changes any more."""
         return Train(client, weights, self.t, self.setting.work, self.objective(), questions=self.questions)

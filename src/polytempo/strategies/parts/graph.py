@@ -49,6 +49,16 @@ class Graph:
             self.samples = np.pad(self.samples, (0, more), constant_values=np.nan)
         self.joined[client] = True
 
+    def forget(self, client: int) -> None:
+        """The client has never joined, and nobody learns from it: what others took from it they take from each other,
+        in proportion."""
+        self.joined[client] = self.estimated[client] = False
+        self.samples[client] = np.nan
+        self.weights[client] = self.weights[:, client] = 0
+        totals = self.weights.sum(axis=1, keepdims=True)
+        self.estimated &= totals[:, 0] > 0
+        np.divide(self.weights, totals, out=self.weights, where=totals > 0)
+
     def clients(self) -> np.ndarray:
         """The numbers of all who ever joined."""
         return np.flatnonzero(self.joined)

@@ -59,6 +59,10 @@ class Mixtures(Strategy):
             return 1.0 if age < b else 1 / (self.a * age + 1)
         return Hinge(self.a, b)(age)
 
+    def forget(self, client: int) -> None:
+        self.shares.pop(client, None)
+        super().forget(client)
+
     def model_for(self, client: int) -> Tensor:
         return self.mixed(self.shares_of(client))
 

@@ -134,6 +134,12 @@ class Robust(Wrapper):
         self.members.pop(client, None)
         return super().left(client, now)
 
+    def forget(self, client: int) -> None:
+        self.norms.pop(client, None)
+        self.recent.pop(client, None)
+        self.moved.pop(client, None)
+        super().forget(client)
+
     def updated(self, update: Update, now: float) -> Orders:
         clipped, moving = self._screen(update)
         if moving is not None:

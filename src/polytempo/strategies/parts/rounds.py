@@ -41,6 +41,10 @@ class Rounds(Strategy, ABC):
             self._close(now)
         return self._open(now)
 
+    def forget(self, client: int) -> None:
+        self.arrived = [update for update in self.arrived if update.client != client]
+        super().forget(client)
+
     def _open(self, now: float) -> Orders:
         if self.waiting:
             return None

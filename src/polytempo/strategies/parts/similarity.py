@@ -31,6 +31,10 @@ class Similarity(Attributes):
     def set(self, client: int, others: Sequence[int], cosines: Sequence[float]) -> None:
         self.values[client, others] = self.values[others, client] = cosines
 
+    def forget(self, client: int) -> None:
+        self.values[client] = self.values[:, client] = np.nan
+        self.values[client, client] = 1
+
     def compared(self, clients: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Which of these pairs have been compared."""
         return ~np.isnan(self.values[clients, others])
