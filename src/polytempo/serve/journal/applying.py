@@ -1,7 +1,6 @@
 """Which event is being applied, in a few bytes of a file that outlast the process. A strategy that hangs, uses up the
 memory or ends the process does so again when its event is replayed: whoever starts next learns which event it was."""
 
-import mmap
 import os
 import struct
 import time
@@ -27,11 +26,11 @@ class Applying:
         self.since = 0.0
         """When it began, by the monotonic clock."""
         self._event: Event | None = None
-        self._memory = mmap.mmap(-1, RECORD.size)
+        self._file: int | None = None
         if path is not None:
             with suppress(OSError):
-                self._memory = _mapped(path)
-        died_in, self._died_in, self._deaths, self._code = RECORD.unpack_from(self._memory)
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        died_in, self._died_in, self._deaths, self._code = self._read()
         if died_in:
             self._died_in, self._deaths = died_in, self._deaths + 1 if died_in == self._died_in else 1
         self._write()
@@ -77,16 +76,16 @@ class Applying:
         self._write()
 
     def close(self) -> None:
-        self._memory.close()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _read(self) -> tuple[int, ...]:
+        content = b"" if self._file is None else os.pread(self._file, RECORD.size, 0)
+        return RECORD.unpack(content.ljust(RECORD.size, b"\0"))
 
     def _write(self) -> None:
-        RECORD.pack_into(self._memory, 0, self.number, self._died_in, self._deaths, self._code)
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        os.posix_fallocate(descriptor, 0, RECORD.size)  # a page that the disk has no room for would end the process
-        return mmap.mmap(descriptor, RECORD.size)
-    finally:
-        os.close(descriptor)
+        """Not synced: the system keeps it when the process dies, and a power cut is nobody's fault."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.pwrite(self._file, RECORD.pack(self.number, self._died_in, self._deaths, self._code), 0)
