@@ -222,7 +222,11 @@ strategies: Registry[type[Strategy]] = Registry("strategy")
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
 def parameters(cls: type[S]) -> type[S]:
-    """Make the annotated fields of a strategy its validated, documented parameters."""
+    """Make the annotated fields of a strategy, and of the classes it is derived from, its validated, documented
+    parameters."""
+    for base in cls.__mro__[-2:0:-1]:
+        if issubclass(base, Strategy) and base is not Strategy and not pydantic.dataclasses.is_pydantic_dataclass(base):
+            parameters(base)
     config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(kw_only=True, config=config, eq=False, repr=False)(cls)  # type: ignore[return-value]
 
