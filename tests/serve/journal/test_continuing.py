@@ -10,7 +10,8 @@ from polytempo.core.state import digest
 from polytempo.serve.journal import opening, recovery
 from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
-from polytempo.serve.journal.database import JournalError, UntakenError
+from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.failures import UnreplayableError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.paths import APPLYING
 from polytempo.serve.state.service import Service
@@ -108,7 +109,7 @@ def test_an_event_in_the_middle_is_left_out_only_with_those_that_follow_from_it(
         for client in (0, 1, 0):
             served.push(client)  # 5, 6, 7
         directory = served.copied(tmp_path / "crash")
-        with pytest.raises(UntakenError, match=r"cannot take event 7 \(update of client 0\)") as refusal:
+        with pytest.raises(UnreplayableError, match=r"cannot take event 7 \(update of client 0\)") as refusal:
             open_service(directory / "journal", served.settings, Consent(leave_out=(5,)))
         assert "--leave-out 5 --leave-out 7" in str(refusal.value)
         assert restarted(directory, served.settings) == served.digest(), "nothing was changed"
@@ -170,7 +171,7 @@ def test_a_timer_whose_setting_was_left_out_too_is_not_looked_for_for_ever(tmp_p
         served.at(11.0)  # 2: one fails, and is dropped
         served.at(21.0)  # 3: the other fires
         directory = served.copied(tmp_path / "crash")
-        with pytest.raises(UntakenError, match=r"cannot take event 3 \(timer 'fine'\).*no timer 'fine' is set"):
+        with pytest.raises(UnreplayableError, match=r"cannot take event 3 \(timer 'fine'\).*no timer 'fine' is set"):
             open_service(directory / "journal", served.settings, Consent(leave_out=(1,)))
         opened = open_service(directory / "journal", served.settings, Consent(leave_out=(1, 3)))
         assert opened.service.timers == []
@@ -269,7 +270,7 @@ def test_a_mended_method_that_dies_as_well_is_named(tmp_path: Path, monkeypatch:
             with monkeypatch.context() as dying:
                 dying.setattr(Service, "apply", die)
                 dying.setattr(Applying, "end", lambda _: None)
-                dying.setattr(recovery, "Untaken", die)
+                dying.setattr(recovery, "Failure", die)
                 with pytest.raises(SystemError):
                     open_service(directory / "journal", served.settings, Consent(accept_version=True))
         with pytest.raises(JournalError, match=r"was being applied when the server"):
@@ -306,7 +307,7 @@ def test_an_acknowledged_update_of_the_last_batch_is_not_dropped_by_another_vers
         directory = served.copied(tmp_path / "crash")
         with monkeypatch.context() as other:
             mend(other, updated=second_fails)
-            with pytest.raises(UntakenError, match=r"event 6 \(update of client 1\).*renamed"):
+            with pytest.raises(UnreplayableError, match=r"event 6 \(update of client 1\).*renamed"):
                 open_service(directory / "journal", served.settings, Consent(accept_version=True))
         assert restarted(directory, served.settings) == served.digest()
 
@@ -324,6 +325,8 @@ def test_what_another_version_cannot_take_is_named_and_nothing_is_lost(
         directory = served.copied(tmp_path / "crash")
         with monkeypatch.context() as other:
             mend(other, updated=fail)
-            with pytest.raises(UntakenError, match=r"event 5 \(update of client 0\).*renamed.*Nothing was changed"):
+            with pytest.raises(
+                UnreplayableError, match=r"event 5 \(update of client 0\).*renamed.*Nothing was changed"
+            ):
                 open_service(directory / "journal", served.settings, Consent(accept_version=True))
         assert restarted(directory, served.settings) == served.digest()

@@ -60,7 +60,7 @@ def test_a_host_that_ends_for_an_error_leaves_a_snapshot_of_the_last_event(
         expected = served.digest()
         monkeypatch.setattr(served.host, "_fire_timers", fail)
         served.host.start()
-        until(lambda: not served.host.is_alive())
+        assert served.host.wait_for_end(20.0)
         assert isinstance(served.host.error, RuntimeError)
     opened = open_service(served.directory, served.settings)
     assert opened.journal.newest_snapshot() == opened.journal.last
@@ -105,7 +105,7 @@ def hanging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Hosted
         until(lambda: served.host.journal.applying.number and served.host.is_stuck())
         yield served
         bad_methods.RELEASED.set()
-        assert not served.host.is_alive(60.0)
+        assert served.host.wait_for_end(60.0)
 
 
 def test_a_method_that_hangs_fails_the_health_check_and_its_stack_is_logged_once(

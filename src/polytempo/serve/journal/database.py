@@ -3,7 +3,7 @@
 import errno
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -51,26 +51,6 @@ class DamagedError(JournalError):
 def leave_out_options(numbers: Collection[int]) -> str:
     """What to start with to go on without these events."""
     return " ".join(f"--leave-out {number}" for number in sorted(numbers))
-
-
-class UntakenError(DamagedError):
-    """The strategy cannot take events that it took before."""
-
-    def __init__(
-        self, directory: Path, untaken: Sequence[tuple[int, str, BaseException]], left_out: Collection[int] = ()
-    ) -> None:
-        """``untaken``: the number of each, what it is, and what the strategy raises; ``left_out``: what the operator
-        leaves out already."""
-        number, what, error = untaken[0]
-        leave_out = leave_out_options({*left_out, *(number for number, _, _ in untaken)})
-        more = f" Without it, {len(untaken) - 1} later events cannot be taken either." if len(untaken) > 1 else ""
-        JournalError.__init__(
-            self,
-            f"The strategy cannot take event {number} ({what}) of the journal in {directory} again: {error!r}.{more} "
-            f"Nothing was changed. Mend the strategy and start with --accept-version; or start with {leave_out} to go "
-            "on without; or with --lose-tail to lose everything from there on.",
-        )
-        self.number = number
 
 
 @contextmanager

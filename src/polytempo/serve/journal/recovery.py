@@ -3,16 +3,17 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from polytempo.serve.journal.database import DamagedError, JournalError, UntakenError
+from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.failures import Failure, UnreplayableError
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched, Service
 
-MOST_UNTAKEN = 20
+MOST_FAILURES = 20
 """Events that the strategy cannot take, before the search for more ends. Each costs another replay."""
 
 
@@ -54,44 +55,35 @@ class Deviation:
         self._last_order = last_order
 
 
-class Untaken(NamedTuple):
-    """An event that the strategy cannot take."""
-
-    number: int
-    event: Event
-    error: BaseException
-
-
 def recover(
     journal: Journal, begin: Callable[[], Service], until: int | None = None, deviation: Deviation | None = None
 ) -> Service:
     """The state after the last event (or after event ``until``). An event of the last batch that the strategy cannot
     take is left out: the server died before it could mark it as void, and did not acknowledge it. Any other was taken
     when it happened, and so may be one of the last batch if the replay deviates or has no memory: that is an
-    UntakenError."""
+    UnreplayableError."""
     deviation = deviation or Deviation()
     last_batch = journal.last_batch()
-    void: dict[int, Untaken] = {}
+    failures: dict[int, Failure] = {}
     while True:
         after, state = newest_snapshot(journal, until)
         service = begin()
         service.load_state(state)
         deviation.begin(service.number)
-        untaken = _replay(journal, service, after, until, void, deviation)
-        if untaken is None or untaken.number in void or len(void) >= MOST_UNTAKEN:
+        failure = _replay(journal, service, after, until, failures, deviation)
+        if failure is None or failure.number in failures or len(failures) >= MOST_FAILURES:
             break
-        void[untaken.number] = untaken
-    failed = [
+        failures[failure.number] = failure
+    refused = [
         one
-        for number, one in sorted(void.items())
+        for number, one in sorted(failures.items())
         if number < last_batch or deviation.is_expected or isinstance(one.error, MemoryError)
     ]
-    if untaken is not None and not failed:
-        failed = [untaken]
-    if failed:
-        named = [(one.number, one.event.description, one.error) for one in failed]
-        raise UntakenError(journal.directory, named, deviation.left_out)
-    for number, one in void.items():
+    if failure is not None and not refused:
+        refused = [failure]
+    if refused:
+        raise UnreplayableError(journal.directory, refused, deviation.left_out)
+    for number, one in failures.items():
         log("event left out", number=number, description=one.event.description, reason=repr(one.error))
         journal.void(number, repr(one.error))
     return service
@@ -102,11 +94,11 @@ def _replay(
     service: Service,
     after: int,
     until: int | None,
-    void: Mapping[int, Untaken],
+    failures: Mapping[int, Failure],
     deviation: Deviation,
-) -> Untaken | None:
+) -> Failure | None:
     """Apply the events after a snapshot. Returns the first that the strategy cannot take."""
-    left_out = {*void, *deviation.left_out}
+    left_out = {*failures, *deviation.left_out}
     for number, event in journal.events_after_snapshot(after, until):
         if number in left_out:
             if event.kind != "fired":
@@ -116,7 +108,7 @@ def _replay(
         try:
             orders = service.apply(event)
         except BaseException as error:  # a strategy may raise anything
-            return Untaken(number, event, error)
+            return Failure(number, event, error)
         finally:
             journal.applying.end()
         deviation.follow(number, orders, service.number)

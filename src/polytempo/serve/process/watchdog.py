@@ -70,7 +70,7 @@ class Watchdog:
         """Stop the host by this time of the monotonic clock. Raises StuckError if it does not come back. To write its
         last snapshot it has all this time; to hang in an event it has not."""
         self._host.begin_stop()
-        while await asyncio.to_thread(self._host.is_alive, LOOK_EVERY):
+        while not await asyncio.to_thread(self._host.wait_for_end, LOOK_EVERY):
             self.look()
             self._ping()
             applying = self._host.journal.applying

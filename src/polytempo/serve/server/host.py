@@ -68,18 +68,17 @@ class Host:
         self._thread.start()
 
     def health(self) -> Health:
-        age, limit = self.pulse.age(), self.shared.operations.watchdog.event_seconds
-        is_healthy = self._thread.is_alive() and not self.shared.meters.journal_failing and age < limit
-        return Health(is_healthy, age)
+        is_healthy = self._thread.is_alive() and not self.shared.meters.journal_failing and not self.is_stuck()
+        return Health(is_healthy, self.pulse.age())
 
     def is_stuck(self) -> bool:
         """Has its thread not come back from something for too long?"""
         return self.pulse.age() >= self.shared.operations.watchdog.event_seconds
 
-    def is_alive(self, seconds: float = 0.0) -> bool:
-        """Does its thread still run after so many seconds?"""
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait for its thread to end, up to so many seconds. Returns whether it has."""
         self._thread.join(seconds)
-        return self._thread.is_alive()
+        return not self._thread.is_alive()
 
     def status(self) -> dict[str, Any]:
         """As of a moment ago."""
