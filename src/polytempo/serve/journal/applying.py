@@ -1,17 +1,22 @@
 """Which event is being applied, in a few bytes of a file that outlast the process. A strategy that hangs, uses up the
-memory or ends the process does so again when its event is replayed: whoever starts next learns which event it was."""
+memory or ends the process does so again when its event is replayed: whoever starts next learns which event it was, and
+which events were never applied."""
 
 import os
 import struct
 import time
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
 from polytempo.serve.state.events import Event
 
-RECORD = struct.Struct("<QQQQ")
-"""The event being applied (0: none), the event that the last process died in (0: none), how often in a row, and which
-code did (0: not known)."""
+RECORD = struct.Struct("<QQQQQQQ")
+"""The event being applied (0: none), the event that the last process died in (0: none), how often in a row, which code
+did (0: not known); the first event that was never applied (0: not known), the last that was refused (0: none), and
+since which start of the machine these two are known (0: not known)."""
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""Another one after each start of the machine."""
 DEATHS = 2
 """In a row and in one event. The first may be anybody's kill -9; when a replay of the same event dies too, it is the
 event."""
@@ -30,9 +35,12 @@ class Applying:
         if path is not None:
             with suppress(OSError):
                 self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        died_in, self._died_in, self._deaths, self._code = self._read()
+        died_in, self._died_in, self._deaths, self._code, self._first_new, self._refused, boot = self._read()
         if died_in:
             self._died_in, self._deaths = died_in, self._deaths + 1 if died_in == self._died_in else 1
+        self._boot = _boot()
+        if boot != self._boot or not boot:  # the file is not synced: a power cut leaves an older one
+            self._first_new = self._refused = 0
         self._write()
 
     def begin(self, number: int, event: Event | None = None) -> None:
@@ -42,6 +50,20 @@ class Applying:
     def end(self) -> None:
         self.number = 0
         self._write()
+
+    def reach(self, number: int) -> None:
+        """The events up to this one have been applied, and may be acknowledged when this is written: at ``end``."""
+        self._first_new = number + 1
+
+    def refuse(self, number: int) -> None:
+        """This event was rolled back. It outlasts the process even if the journal has no room for its mark."""
+        self._refused = number
+        self._write()
+
+    def never_applied(self, number: int) -> bool:
+        """Is it certain that the strategy has not taken this event, so that nobody was told that it had? A replay is no
+        proof: it meets events that were acknowledged long ago."""
+        return number == self._refused or 0 < self._first_new <= number
 
     @property
     def description(self) -> str:
@@ -70,9 +92,10 @@ class Applying:
         self._code = code
         self._write()
 
-    def clear(self) -> None:
-        """Every event has been applied: nothing is suspected any more."""
-        self._died_in = self._deaths = 0
+    def clear(self, last: int) -> None:
+        """Every event up to the last has been applied: nothing is suspected any more."""
+        self._died_in = self._deaths = self._refused = 0
+        self.reach(last)
         self._write()
 
     def close(self) -> None:
@@ -88,4 +111,14 @@ class Applying:
         """Not synced: the system keeps it when the process dies, and a power cut is nobody's fault."""
         if self._file is not None:
             with suppress(OSError):
-                os.pwrite(self._file, RECORD.pack(self.number, self._died_in, self._deaths, self._code), 0)
+                suspected = (self._died_in, self._deaths, self._code)
+                known = (self._first_new, self._refused, self._boot)
+                os.pwrite(self._file, RECORD.pack(self.number, *suspected, *known), 0)
+
+
+def _boot() -> int:
+    """A number for this start of the machine; 0 where the system does not say."""
+    try:
+        return zlib.crc32(BOOT.read_bytes())
+    except OSError:
+        return 0

@@ -72,7 +72,7 @@ def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[
         service.apply(event)
     if other_version:
         _begin_for_version(journal, service, versions)
-    journal.applying.clear()
+    journal.applying.clear(journal.last)
     return service
 
 

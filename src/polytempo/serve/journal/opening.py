@@ -144,6 +144,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
         raise UserError(f"Cannot keep a journal in {directory}: {error.strerror}. Choose another --dir.") from None
     journal = Journal.begin(directory, about, service.save_state())
     journal.applying.use_code(code_of(code_versions(settings)))
+    journal.applying.clear(journal.last)
     return Opened(journal, service, begin)
 
 

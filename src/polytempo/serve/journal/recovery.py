@@ -58,10 +58,10 @@ class Deviation:
 def recover(
     journal: Journal, begin: Callable[[], Service], until: int | None = None, deviation: Deviation | None = None
 ) -> Service:
-    """The state after the last event (or after event ``until``). An event of the last batch that the strategy cannot
-    take is left out: the server died before it could mark it as void, and did not acknowledge it. Any other was taken
-    when it happened, and so may be one of the last batch if the replay deviates or has no memory: that is an
-    UnreplayableError."""
+    """The state after the last event (or after event ``until``). An event of the last batch that was never applied, and
+    that the strategy cannot take, is left out: nobody was told that it happened. Any other was taken when it happened,
+    and is refused now because something around it changed: that is an UnreplayableError. So is every failure where the
+    replay deviates."""
     deviation = deviation or Deviation()
     last_batch = journal.last_batch()
     failures: dict[int, Failure] = {}
@@ -77,15 +77,16 @@ def recover(
     refused = [
         one
         for number, one in sorted(failures.items())
-        if number < last_batch or deviation.is_expected or isinstance(one.error, MemoryError)
+        if deviation.is_expected or number < last_batch or not journal.applying.never_applied(number)
     ]
     if failure is not None and not refused:
         refused = [failure]
     if refused:
         raise UnreplayableError(journal.directory, refused, deviation.left_out)
     for number, one in failures.items():
-        log("event left out", number=number, description=one.event.description, reason=repr(one.error))
-        journal.void(number, repr(one.error))
+        why, what = repr(one.error), one.event.description
+        log("event left out", level=logging.WARNING, number=number, description=what, reason=why)
+        journal.void(number, why)
     return service
 
 

@@ -243,9 +243,11 @@ class Host:
         self.journal.applying.begin(number, event)
         try:
             orders = apply_and_log(self.service, event)
+            self.journal.applying.reach(number)
         except BaseException as error:  # a strategy may raise anything
             self.shared.meters.strategy_failures += 1
             self._roll_back(number, event, error)
+            self.journal.applying.reach(self.journal.last)
             return error
         finally:
             self.journal.applying.end()
@@ -272,6 +274,7 @@ class Host:
     def _roll_back(self, number: int, event: Event, error: BaseException) -> None:
         """The strategy failed half-way through an event: leave the event out, and go back to the journal's state."""
         log("rolled back", level=logging.ERROR, number=number, description=event.description, error=error)
+        self.journal.applying.refuse(number)
         self.journal.void(number, repr(error))
         # There may be no memory for two states: let go of the broken one, which the error's frames hold too.
         traceback.clear_frames(error.__traceback__)
