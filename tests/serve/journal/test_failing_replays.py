@@ -52,6 +52,33 @@ def test_an_acknowledged_update_of_the_last_batch_is_not_dropped(
         assert restarted(directory, served.settings) == served.digest()
 
 
+@pytest.mark.parametrize(
+    "error", [TORCH, THREAD, ImportError("no module"), OSError(24, "files"), MemoryError()], ids=repr
+)
+def test_where_the_surroundings_are_wrong_nobody_is_advised_to_give_updates_up(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hosted(tmp_path, BAD) as served:
+        join_all(served)
+        for client in (0, 1, 0, 1):
+            served.push(client)
+        directory = served.copied(tmp_path / "crash")
+        fail_on_client_1(monkeypatch, error)
+        with pytest.raises(UnreplayableError, match=r"event 6 .*Nothing was changed.* start again") as refusal:
+            open_service(directory / "journal", served.settings)
+        assert "--" not in str(refusal.value)
+
+
+def test_where_the_strategy_is_wrong_the_message_says_what_can_be_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hosted(tmp_path, BAD) as served:
+        directory = with_acknowledged_last_update(served, tmp_path / "crash")
+        fail_on_client_1(monkeypatch, RuntimeError("shapes cannot be multiplied"))
+        with pytest.raises(UnreplayableError, match=r"--accept-version; or start with --leave-out 6 .*--lose-tail"):
+            open_service(directory / "journal", served.settings)
+
+
 def test_a_death_in_the_replay_of_an_acknowledged_update_is_no_reason_to_drop_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

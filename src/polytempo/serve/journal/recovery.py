@@ -63,7 +63,6 @@ def recover(
     and is refused now because something around it changed: that is an UnreplayableError. So is every failure where the
     replay deviates."""
     deviation = deviation or Deviation()
-    last_batch = journal.last_batch()
     failures: dict[int, Failure] = {}
     while True:
         after, state = newest_snapshot(journal, until)
@@ -74,11 +73,9 @@ def recover(
         if failure is None or failure.number in failures or len(failures) >= MOST_FAILURES:
             break
         failures[failure.number] = failure
-    refused = [
-        one
-        for number, one in sorted(failures.items())
-        if deviation.is_expected or number < last_batch or not journal.applying.never_applied(number)
-    ]
+        if failure.is_of_surroundings and not _may_leave_out(journal, failure, deviation):
+            break  # without it, others would fail that have nothing to do with it
+    refused = [one for _, one in sorted(failures.items()) if not _may_leave_out(journal, one, deviation)]
     if failure is not None and not refused:
         refused = [failure]
     if refused:
@@ -88,6 +85,12 @@ def recover(
         log("event left out", level=logging.WARNING, number=number, description=what, reason=why)
         journal.void(number, why)
     return service
+
+
+def _may_leave_out(journal: Journal, failure: Failure, deviation: Deviation) -> bool:
+    """Has nobody been told that the event happened?"""
+    is_new = failure.number >= journal.last_batch() and journal.applying.never_applied(failure.number)
+    return is_new and not deviation.is_expected
 
 
 def _replay(
