@@ -4,10 +4,11 @@ replayed by another version only where the operator said so."""
 import json
 import logging
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from polytempo.core.errors import UserError
 from polytempo.serve.journal.database import DamagedError, JournalError, leave_out_options
@@ -60,15 +61,18 @@ def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[
     lost = max(journal.last, known) - until
     if other_version and until > (journal.newest_snapshot() or 0):
         _tell_deviation(deviation, until)
-    _record_left_out(journal, left_out)
     if lost or left_out or deviation.last_common_order is not None:
         number = service.number + RENUMBERED_BY
         event = Event("renumbered", service.now, number=number, since=deviation.last_common_order)
+        records = _mark_left_out(journal, [one for one in left_out if one <= until])
         if lost:
             log("events lost", level=logging.WARNING, count=lost)
             journal.replace_tail(until, event)
         else:
             journal.append([event])
+        for record in records:
+            told = {"number": record["event"], "description": record["description"]}
+            log("event left out", level=logging.WARNING, **told, reason="--leave-out")
         service.apply(event)
     if other_version:
         _begin_for_version(journal, service, versions)
@@ -111,8 +115,8 @@ def _end_of_replay(journal: Journal, versions: Mapping[str, str], consent: Conse
 def _newly_left_out(journal: Journal, numbers: tuple[int, ...]) -> tuple[int, ...]:
     """Events to leave out that are not left out already: a start may be repeated with the same options."""
     newest = journal.newest_snapshot() or 0
-    known = {row["event"] for row in journal.about.get("left_out", ())}
-    new = tuple(number for number in dict.fromkeys(numbers) if number not in known)
+    old = {row["event"] for row in journal.about.get("left_out", ()) if row["event"] <= newest}
+    new = tuple(number for number in dict.fromkeys(numbers) if number not in journal.voided() | old)
     for number in new:
         if not newest < number <= journal.last:
             raise UserError(
@@ -122,16 +126,16 @@ def _newly_left_out(journal: Journal, numbers: tuple[int, ...]) -> tuple[int, ..
     return new
 
 
-def _record_left_out(journal: Journal, numbers: tuple[int, ...]) -> None:
-    """Mark the events as void with the next that are written, and keep a record that outlasts them."""
+def _mark_left_out(journal: Journal, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Mark the events as void, with a record that outlasts them: both are written with the next event. Returns the
+    records."""
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    left_out = {number: journal.description_of(number) for number in numbers}
-    rows = [{"event": number, "description": text, "when": when} for number, text in left_out.items()]
-    if rows:
-        journal.describe(journal.about | {"left_out": [*journal.about.get("left_out", ()), *rows]})
-    for number, text in left_out.items():
-        journal.marks.void[number] = f"left out by the operator on {when}"
-        log("event left out", level=logging.WARNING, number=number, description=text, reason="--leave-out")
+    records = [{"event": number, "description": journal.description_of(number), "when": when} for number in numbers]
+    if records:
+        kept = [row for row in journal.about.get("left_out", ()) if row["event"] not in numbers]
+        journal.marks.about["left_out"] = [*kept, *records]
+        journal.marks.void |= dict.fromkeys(numbers, f"left out by the operator on {when}")
+    return records
 
 
 def _tell_deviation(deviation: Deviation, last: int) -> None:

@@ -1,11 +1,13 @@
 """The journal's files of bodies: what clients handed in, one behind the other."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from polytempo.core.disk.files import sync_directory
+from polytempo.serve.journal.database import DamagedError
+from polytempo.serve.journal.rows import EventRow
 from polytempo.serve.protocol.framing import Buffer
 
 SEGMENT_BYTES = 64 << 20
@@ -65,14 +67,34 @@ class Segment:
         os.close(self._file)
 
 
-def read_segment(directory: Path, first: int, begins: int, size: int) -> bytearray:
-    """So many bytes of the segment that begins with this event. Raises EOFError if there are fewer."""
+def body_of(row: EventRow, directory: Path) -> bytearray | None:
+    """What came with an event, from its row or from a segment."""
+    if row.segment is None or row.begins is None:
+        return None if row.body is None else bytearray(row.body)
+    try:
+        return _read(directory / segment_name(row.segment), row.begins, row.size)
+    except EOFError:
+        raise DamagedError(directory, row.number, "its body is cut off") from None
+    except OSError as error:
+        raise DamagedError(directory, row.number, error.strerror or str(error)) from None
+
+
+def _read(path: Path, begins: int, size: int) -> bytearray:
+    """So many bytes of a file. Raises EOFError if there are fewer."""
     body = bytearray(size)
-    with (directory / segment_name(first)).open("rb") as file:
+    with path.open("rb") as file:
         file.seek(begins)
         if file.readinto(body) != size:
             raise EOFError
     return body
+
+
+def set_aside(directory: Path, segments: Iterable[int]) -> None:
+    """Give the segments that begin with these events names that no journal reads."""
+    for first in segments:
+        path = directory / segment_name(first)
+        with suppress(FileNotFoundError):
+            path.rename(path.with_suffix(".lost"))
 
 
 def segment_name(first: int) -> str:

@@ -1,6 +1,7 @@
-"""Snapshots as files: which there is, and whether it is still what was written."""
+"""Snapshots as files: which there is, whether it is still what was written, and which files nobody needs."""
 
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -9,6 +10,7 @@ from safetensors import SafetensorError
 
 from polytempo.core.state import load
 from polytempo.serve.journal.database import DamagedError
+from polytempo.serve.paths import STATUS
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,14 @@ class Snapshot:
 
 def snapshot_name(number: int) -> str:
     return f"snapshot-{number:012d}.safetensors"
+
+
+def remove_others(directory: Path, used: Collection[str]) -> None:
+    """Remove snapshots and bodies that are not in use: by name, so that what a crash left half done goes too."""
+    for pattern in ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*", f".{STATUS}.*"):
+        for path in directory.glob(pattern):
+            if path.name not in used:
+                path.unlink(missing_ok=True)
 
 
 def _crc(path: Path) -> int:

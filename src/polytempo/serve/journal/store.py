@@ -39,7 +39,7 @@ from polytempo.serve.journal.database import (
     unwritable,
     write_log_again,
 )
-from polytempo.serve.journal.marks import Marks
+from polytempo.serve.journal.marks import Marks, write_about
 from polytempo.serve.journal.rows import (
     COLUMNS,
     INSERT,
@@ -49,9 +49,9 @@ from polytempo.serve.journal.rows import (
     pack_event,
     unpack_event,
 )
-from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, read_segment, segment_name
-from polytempo.serve.journal.snapshot_files import Snapshot, snapshot_name
-from polytempo.serve.paths import APPLYING, DATABASE, LOCK, STATUS
+from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, body_of, segment_name, set_aside
+from polytempo.serve.journal.snapshot_files import Snapshot, remove_others, snapshot_name
+from polytempo.serve.paths import APPLYING, DATABASE, LOCK
 from polytempo.serve.state.events import Event
 
 SMALL_BYTES = 32 << 10
@@ -149,8 +149,7 @@ class Journal:
         """What the service is: kept beside the events, so that a journal can be read on its own."""
         self.about = about
         with self._transaction():
-            rows = [(name, json.dumps(value)) for name, value in about.items()]
-            self._database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", rows)
+            write_about(self._database, about)
 
     @cached_property
     def schema(self) -> Schema:
@@ -180,7 +179,7 @@ class Journal:
                 self._doubtful_from = began
             self._failed_bytes = sum(one.size for one in packed)
             raise unwritable(self.directory, error) from error
-        self.marks.clear()
+        self._clear_marks()
         self.last += len(rows)
         self.unsaved_events += len(rows)
         self.unsaved_bytes += sum(row.size + len(row.detail) for row in rows)
@@ -223,7 +222,7 @@ class Journal:
                     if (instead := instead_of(row)) is not None:
                         yield row.number, instead
                     continue
-                body = self._body(row)
+                body = body_of(row, self.directory)
                 if not row.is_intact(body):
                     raise DamagedError(self.directory, row.number, "its checksum is wrong")
                 yield row.number, unpack_event(row, body, schema)
@@ -235,16 +234,6 @@ class Journal:
             raise DamagedError(self.directory, number + 1, "it is missing")
         return self.events(number, until)
 
-    def _body(self, row: EventRow) -> bytearray | None:
-        if row.segment is None or row.begins is None:
-            return None if row.body is None else bytearray(row.body)
-        try:
-            return read_segment(self.directory, row.segment, row.begins, row.size)
-        except EOFError:
-            raise DamagedError(self.directory, row.number, "its body is cut off") from None
-        except OSError as error:
-            raise DamagedError(self.directory, row.number, error.strerror or str(error)) from None
-
     def void(self, number: int, reason: str) -> None:
         """The strategy could not take this event: it is left out from now on. If the disk is full, the mark is made
         with the next events."""
@@ -252,7 +241,16 @@ class Journal:
         with suppress(JournalError):
             with self._transaction():
                 self.marks.write(self._database)
-            self.marks.clear()
+            self._clear_marks()
+
+    def voided(self) -> set[int]:
+        """Numbers of the events that are left out, of those that the journal still holds."""
+        return {number for (number,) in self._query("SELECT number FROM events WHERE void IS NOT NULL")}
+
+    def _clear_marks(self) -> None:
+        """They are written."""
+        self.about = self.about | self.marks.about
+        self.marks.clear()
 
     def outcomes(self) -> dict[int, int]:
         """What events came to, where that is known."""
@@ -273,7 +271,10 @@ class Journal:
 
     def replace_tail(self, after: int, event: Event) -> None:
         """Forget the events after this one, in one step with putting another in their place: whoever starts next sees
-        that something is missing. Their bodies stay in files that end in ``.lost``."""
+        that something is missing. Records of those that were left out go with them: their numbers are used again. Their
+        bodies stay in files that end in ``.lost``."""
+        left_out = (self.about | self.marks.about).get("left_out", [])
+        self.marks.about["left_out"] = [row for row in left_out if row["event"] <= after]
         lost = self._query("SELECT DISTINCT segment FROM events WHERE number > ? AND segment > ?", after, after)
         row = pack_event(event, self.schema).row(after + 1, after + 1, time.time())
         with self._transaction():
@@ -282,11 +283,8 @@ class Journal:
             self._database.execute("DELETE FROM outcomes WHERE number > ?", (after,))
             self._database.execute("DELETE FROM snapshots WHERE number > ?", (after,))
             self._database.execute(INSERT, row)
-        self.marks.clear()
-        for (segment,) in lost:
-            path = self.directory / segment_name(segment)
-            with suppress(FileNotFoundError):
-                path.rename(path.with_suffix(".lost"))
+        self._clear_marks()
+        set_aside(self.directory, [segment for (segment,) in lost])
         self._find_end()
         self._open_segment()
 
@@ -357,11 +355,7 @@ class Journal:
         used = {segment_name(segment) for (segment,) in segments} | {snapshot_name(n) for n in numbers}
         if self._segment is not None:
             used.add(segment_name(self._segment.first))
-        # By name, so that what a crash left half done goes too.
-        for pattern in ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*", f".{STATUS}.*"):
-            for path in self.directory.glob(pattern):
-                if path.name not in used:
-                    path.unlink(missing_ok=True)
+        remove_others(self.directory, used)
 
     def close(self) -> None:
         if self._segment is not None:
