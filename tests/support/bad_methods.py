@@ -81,6 +81,35 @@ class Refreshing(Bad):
                 yield Send(client, self.model.weights, self.model.version)
 
 
+class Unusable(Bad):
+    """Sends what cannot be sent. ``harm`` in the answers: ``gradient`` sends a model that requires its gradient. Timers
+    and departures send client 0 a model of whole numbers."""
+
+    def updated(self, update: Update, now: float) -> Orders:  # type: ignore[override]
+        super().updated(update, now)
+        if update.answers.get("harm") == "gradient":
+            yield Send(update.client, self.model.weights.clone().requires_grad_(), self.model.version)
+
+    def fired(self, key: str, now: float) -> Orders:  # type: ignore[override]
+        self.model.version += 1
+        yield Send(0, self.model.weights.long(), self.model.version)
+
+    def left(self, client: int, now: float) -> Orders:
+        super().left(client, now)
+        yield Send(0, self.model.weights.long(), self.model.version)
+
+
+class Unpackable(Bad):
+    """Keeps what no snapshot can hold, from its first update on."""
+
+    def setup(self) -> None:
+        self.seen: set[int] | None = None
+
+    def updated(self, update: Update, now: float) -> None:
+        super().updated(update, now)
+        self.seen = {update.client}
+
+
 def mended(method: Bad, update: Update, now: float) -> None:
     """``Bad.updated`` without the harm."""
     method.model.mix(update.weights, method.mixing)

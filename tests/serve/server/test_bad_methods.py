@@ -16,6 +16,7 @@ from support import bad_methods
 from support.serving import Hosted, hosted, join_all, refused, restarted, until
 
 BAD = "support.bad_methods:Bad"
+UNUSABLE = "support.bad_methods:Unusable"
 
 
 def test_a_timer_that_raises_is_rolled_back_and_never_fires_again(tmp_path: Path) -> None:
@@ -46,6 +47,17 @@ def test_whatever_a_method_raises_is_rolled_back(harm: str, tmp_path: Path) -> N
         assert served.digest() == before
         served.reconnect(0)
         assert served.push(0).WhichOneof("kind") == "task"
+
+
+def test_an_update_whose_order_cannot_be_sent_is_rolled_back(tmp_path: Path) -> None:
+    with hosted(tmp_path, UNUSABLE) as served:
+        join_all(served)
+        before = served.digest()
+        assert refused(served.push(0, answers={"harm": "gradient"}), "the strategy could not take it")
+        assert served.digest() == before
+        served.reconnect(0)
+        assert served.push(0).WhichOneof("kind") == "task"
+        assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
 
 
 def test_a_host_that_ends_for_an_error_leaves_a_snapshot_of_the_last_event(

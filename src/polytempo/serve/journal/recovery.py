@@ -45,8 +45,8 @@ class Deviation:
     def follow(self, number: int, orders: list[Dispatched], last_order: int) -> None:
         """The event with this number was replayed, and led to these orders."""
         skipped = [one for one in self.left_out if one <= number]
-        outcome = None if self.outcomes is None else self.outcomes.get(number)
-        differs = outcome is not None and outcome != outcome_of(orders, last_order)
+        outcome, now = None if self.outcomes is None else self.outcomes.get(number), outcome_of(orders, last_order)
+        differs = outcome is not None and outcome != now
         is_unknown = outcome is None and self.outcomes is not None
         if self.first_event is None and (skipped or differs):
             self.first_event = min([number, *skipped])
@@ -110,12 +110,11 @@ def _replay(
             event = Event("dropped", event.at, key=event.key)
         journal.applying.begin(number, event)
         try:
-            orders = service.apply(event)
+            deviation.follow(number, service.apply(event), service.number)
         except BaseException as error:  # a strategy may raise anything
             return Failure(number, event, error)
         finally:
             journal.applying.end()
-        deviation.follow(number, orders, service.number)
     return None
 
 

@@ -243,6 +243,7 @@ class Host:
         self.journal.applying.begin(number, event)
         try:
             orders = apply_and_log(self.service, event)
+            outcome = outcome_of(orders, self.service.number)  # not of orders that cannot be sent
             self.journal.applying.reach(number)
         except BaseException as error:  # a strategy may raise anything
             self.shared.meters.strategy_failures += 1
@@ -252,7 +253,7 @@ class Host:
         finally:
             self.journal.applying.end()
             self.pulse.beat()
-        self.journal.marks.outcomes[number] = outcome_of(orders, self.service.number)
+        self.journal.marks.outcomes[number] = outcome
         return orders
 
     def _tell(self, request: Request, event: Event, orders: list[Dispatched]) -> None:
