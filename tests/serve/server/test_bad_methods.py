@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from polytempo.serve.journal import store
+from polytempo.serve.journal import snapshots, store
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.process import watchdog as watchdog_module
 from polytempo.serve.process.watchdog import StuckError, Watchdog
@@ -58,6 +58,24 @@ def test_an_update_whose_order_cannot_be_sent_is_rolled_back(tmp_path: Path) -> 
         served.reconnect(0)
         assert served.push(0).WhichOneof("kind") == "task"
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
+
+
+def test_a_state_that_cannot_be_packed_costs_its_snapshots_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(snapshots, "SNAPSHOT_EVENTS", 3)
+    with hosted(tmp_path, "support.bad_methods:Unpackable") as served:
+        join_all(served)
+        newest = served.host.journal.newest_snapshot()
+        for client in (0, 1, 0, 1):
+            assert served.push(client).WhichOneof("kind") == "task"
+        assert served.host.journal.newest_snapshot() == newest
+        assert "snapshot failed" in caplog.messages
+        again = served.after_crash(tmp_path / "crash")
+        again.host.start()
+        again.host.stop()
+        assert again.host.error is None
+        assert again.host.service.updates == 4
 
 
 def test_a_host_that_ends_for_an_error_leaves_a_snapshot_of_the_last_event(

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from polytempo.core.state import pack
-from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshot_files import Snapshot
 from polytempo.serve.journal.store import Journal
@@ -59,7 +58,7 @@ class Snapshots:
     def _begin(self, service: Service) -> None:
         try:
             frozen = service.frozen()
-        except (MemoryError, RuntimeError) as error:  # the second is torch's word for it
+        except BaseException as error:  # a strategy may raise anything, or keep what cannot be packed
             self._failed(error)
             return
         self._writing = self.writer.submit(self._journal.write_snapshot, self._journal.last, *frozen)
@@ -71,10 +70,10 @@ class Snapshots:
             made = writing.result()
             self._journal.keep_snapshot(made)
             log("snapshot", number=made.number, bytes=made.size)
-        except (JournalError, MemoryError, RuntimeError) as error:
+        except Exception as error:  # the disk, the memory, or a tensor that cannot be written
             self._failed(error)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         """The events are safe; the next snapshot is tried after as many again."""
         log("snapshot failed", level=logging.ERROR, reason=str(error) or type(error).__name__)
         self._journal.unsaved_events = self._journal.unsaved_bytes = 0
