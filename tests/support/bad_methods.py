@@ -5,6 +5,8 @@ import sys
 import threading
 import time
 
+import torch
+
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Send, SetTimer
 from polytempo.strategies import Strategy
@@ -83,7 +85,7 @@ class Refreshing(Bad):
 
 class Unusable(Bad):
     """Sends what cannot be sent. ``harm`` in the answers: ``gradient`` sends a model that requires its gradient. Timers
-    and departures send client 0 a model of whole numbers."""
+    and departures send client 0 a model of complex numbers."""
 
     def updated(self, update: Update, now: float) -> Orders:  # type: ignore[override]
         super().updated(update, now)
@@ -92,11 +94,11 @@ class Unusable(Bad):
 
     def fired(self, key: str, now: float) -> Orders:  # type: ignore[override]
         self.model.version += 1
-        yield Send(0, self.model.weights.long(), self.model.version)
+        yield Send(0, self.model.weights.to(torch.complex64), self.model.version)
 
     def left(self, client: int, now: float) -> Orders:
         super().left(client, now)
-        yield Send(0, self.model.weights.long(), self.model.version)
+        yield Send(0, self.model.weights.to(torch.complex64), self.model.version)
 
 
 class Unpackable(Bad):

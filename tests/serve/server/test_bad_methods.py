@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from polytempo.serve.journal import snapshots, store
+from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.process import watchdog as watchdog_module
 from polytempo.serve.process.watchdog import StuckError, Watchdog
@@ -116,6 +117,65 @@ def test_a_departure_that_fails_is_not_tried_again_every_second(tmp_path: Path) 
         served.at(13.0)
         assert served.shared.meters.strategy_failures == 1
         assert not served.sessions[0].ended
+
+
+def test_the_departure_of_an_absent_client_that_fails_is_tried_once(tmp_path: Path) -> None:
+    with hosted(tmp_path, "support.bad_methods:Clinging", patience=60.0) as served:
+        join_all(served)
+        served.disconnect(0)
+        served.at(61.0)
+        assert served.shared.meters.strategy_failures == 1
+        served.reconnect(1)
+        for now in (122.0, 183.0, 244.0):
+            served.at(now)
+            assert not served.sessions[1].ended
+        assert served.shared.meters.strategy_failures == 1
+        assert list(served.host.presence.deadlines()) == [], "nobody is waited for, so the host does not spin"
+
+
+def test_a_departure_is_tried_again_when_the_client_has_done_something_since(tmp_path: Path) -> None:
+    with hosted(tmp_path, "support.bad_methods:Clinging", patience=60.0) as served:
+        join_all(served, 1)
+        served.disconnect(0)
+        served.at(61.0)
+        served.reconnect(0)
+        served.push(0)
+        served.disconnect(0)
+        served.at(122.0)
+        assert served.shared.meters.strategy_failures == 2
+
+
+def test_a_departure_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: object) -> None:
+        raise JournalError("the disk is full")
+
+    with hosted(tmp_path, task_seconds=10.0) as served:
+        join_all(served, 1)
+        with monkeypatch.context() as full:
+            full.setattr(served.host.journal, "append", full_disk)
+            served.at(11.0)
+        assert served.host.service.is_member(0)
+        served.at(13.0)
+        assert not served.host.service.is_member(0)
+
+
+def test_a_timer_whose_order_has_no_message_does_not_end_the_host(tmp_path: Path) -> None:
+    with hosted(tmp_path, UNUSABLE, patience=1e6) as served:
+        join_all(served)
+        served.hello(9)
+        version = served.host.service.strategy.model.version
+        served.at(11.0)
+        assert served.host.service.strategy.model.version == version + 1
+        assert served.push(1).WhichOneof("kind") == "task"
+
+
+def test_a_departure_whose_order_has_no_message_does_not_end_the_host(tmp_path: Path) -> None:
+    with hosted(tmp_path, UNUSABLE, patience=60.0) as served:
+        join_all(served, 3)
+        served.disconnect(1)
+        served.at(61.0)
+        assert not served.host.service.is_member(1)
+        assert served.push(2).WhichOneof("kind") == "task"
 
 
 # A method that hangs.

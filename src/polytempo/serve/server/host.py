@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from polytempo.core.status import Status
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import Opened
 from polytempo.serve.journal.recovery import recover
@@ -22,12 +21,13 @@ from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.decisions import Decision, Refusal, Reply
+from polytempo.serve.server.expiry import Expiry
 from polytempo.serve.server.handlers import Handlers
 from polytempo.serve.server.narration import apply_and_log, details
 from polytempo.serve.server.presence import Presence
 from polytempo.serve.server.pulse import Health, Pulse
 from polytempo.serve.server.refusals import RefusalTracker
-from polytempo.serve.server.replies import event_replies, order_messages
+from polytempo.serve.server.replies import event_replies
 from polytempo.serve.server.requests import RESTARTS, Request, next_group
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.server.status import WRITTEN_EVERY, StatusFile, StatusSources
@@ -35,8 +35,6 @@ from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched
 
-SILENT_LOOKED_AT_EVERY = 1.0
-"""Seconds between looks at how long clients have said nothing."""
 JOURNAL_RETRY = 1.0
 """Seconds until something due is tried again when the journal could not be written."""
 
@@ -58,8 +56,7 @@ class Host:
         self.snapshots = Snapshots(self.journal)
         self._status = StatusFile(self.journal.directory)
         self.error: BaseException | None = None
-        self._silent_looked_at = 0.0
-        self._tried_to_expire: set[tuple[int, float]] = set()
+        self._expiry = Expiry()
         # A daemon: a method that never comes back must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="polytempo-host", daemon=True)
         self.pulse = Pulse(self.journal.applying, self._thread)
@@ -208,7 +205,7 @@ class Host:
         try:
             return self.handlers.decide(request, self.service, self.clock())
         except BaseException as error:  # in what it would be served now
-            return self._no_reply(request, error)
+            return self._no_reply(request.session.client, error)
 
     # Events.
 
@@ -236,7 +233,7 @@ class Host:
                 self._refuse(request, Refusal(f"the strategy could not take it: {orders!r}"))
                 self._disconnect_all()
                 return
-            self._tell(request, event, orders)
+            self._tell(event, orders, request)
 
     def _let_happen(self, number: int, event: Event) -> list[Dispatched] | BaseException:
         """Apply an event of the journal. If the strategy fails, the event is rolled back: returns why."""
@@ -256,21 +253,26 @@ class Host:
         self.journal.marks.outcomes[number] = outcome
         return orders
 
-    def _tell(self, request: Request, event: Event, orders: list[Dispatched]) -> None:
-        """Send the event's orders, and the reply to whoever asked."""
-        client = event.client
+    def _tell(self, event: Event, orders: list[Dispatched], request: Request | None = None) -> None:
+        """Send the event's orders, and the reply to whoever asked. The event is safe, whatever comes of that."""
+        encodings, sessions = self.shared.operations.encodings, self.presence.sessions
         try:
-            log(event.kind, client=client, at=event.at, **details(self.service, event))
-            if event.kind == "left":
-                self.presence.stop_expecting(client)
-            if event.kind == "updated":
-                self.refusals.end_row(client)
-            encodings = self.shared.operations.encodings
-            sessions = self.presence.sessions
+            if request is not None:
+                self._note(event)
             for reply in event_replies(self.service, sessions, request, event, orders, encodings):
                 self._send(reply)
-        except BaseException as error:  # the event is safe, but the strategy has no model to give
-            self._refuse(request, self._no_reply(request, error))
+        except BaseException as error:  # the strategy has no model to give
+            refusal = self._no_reply(event.client, error)
+            if request is not None:
+                self._refuse(request, refusal)
+
+    def _note(self, event: Event) -> None:
+        """What a client asked for has happened."""
+        log(event.kind, client=event.client, at=event.at, **details(self.service, event))
+        if event.kind == "left":
+            self.presence.stop_expecting(event.client)
+        if event.kind == "updated":
+            self.refusals.end_row(event.client)
 
     def _roll_back(self, number: int, event: Event, error: BaseException) -> None:
         """The strategy failed half-way through an event: leave the event out, and go back to the journal's state."""
@@ -297,8 +299,8 @@ class Host:
         for session, message, request in reply:
             session.send(message, request)
 
-    def _no_reply(self, request: Request, error: BaseException) -> Refusal:
-        log("strategy failed", level=logging.ERROR, client=request.session.client, error=error)
+    def _no_reply(self, client: int, error: BaseException) -> Refusal:
+        log("strategy failed", level=logging.ERROR, client=client, error=error)
         return Refusal(f"the strategy has no reply: {error!r}", blames=False)
 
     def _end_displaced(self) -> None:
@@ -351,26 +353,21 @@ class Host:
                 continue
             level = logging.INFO if orders else logging.DEBUG
             log("fired", level=level, key=event.key, at=now, orders=len(orders))
-            self._send(order_messages(self.service, self.presence.sessions, orders))
+            self._tell(event, orders)
 
     def _expire_absent(self) -> None:
         """Clients that have been away for longer than the patience have left."""
         for client in self.presence.expired(self.clock()):
-            if not self._expire(client):
+            if self._expiry.was_tried(client, self.service):
+                self.presence.stop_expecting(client)
+            elif not self._expire(client):
                 return
 
     def _expire_silent(self) -> None:
         """A client that is connected and neither answers its task nor asks for one must not hold others up for ever."""
-        now, limit = self.clock(), self.shared.operations.task_seconds
-        if limit is None or now < self._silent_looked_at + SILENT_LOOKED_AT_EVERY:
-            return
-        self._silent_looked_at = now
-        for client, member in list(self.service.members.items()):
-            since, session = member.status_since, self.presence.sessions.get(client)
-            is_silent = member.status in (Status.TRAINING, Status.PAUSED) and now - since >= limit
-            if not is_silent or session is None or (client, since) in self._tried_to_expire:
-                continue
-            self._tried_to_expire.add((client, since))  # once: the strategy may fail on the departure
+        limit, sessions = self.shared.operations.task_seconds, self.presence.sessions
+        for client in self._expiry.look_for_silent(self.service, sessions, self.clock(), limit):
+            session = sessions[client]
             if not self._expire(client):
                 return
             session.send(messages.refusal(f"nothing was heard of this client for {limit:g} s", again=True))
@@ -382,6 +379,7 @@ class Host:
         event = Event("left", self.clock(), client)
         if not self._write([event], []):
             return False
+        self._expiry.begin(client, self.service)
         self.presence.stop_expecting(client)
         self.refusals.remember_expired(client, self.service.open_task(client))
         log("expired", client=client, at=event.at)
@@ -389,5 +387,6 @@ class Host:
         if isinstance(orders, BaseException):
             self._disconnect_all()
             return False
-        self._send(order_messages(self.service, self.presence.sessions, orders))
+        self._expiry.end(client)
+        self._tell(event, orders)
         return True

@@ -17,13 +17,16 @@ Sessions = Mapping[int, Session]
 def event_replies(
     service: Service,
     sessions: Sessions,
-    request: Request,
+    request: Request | None,
     event: Event,
     orders: list[Dispatched],
     encodings: Collection[str],
 ) -> Iterator[Reply]:
-    """What goes out after an event: its orders, one of which may be the reply to whoever asked. Each is made
-    when the one before it is sent: if the strategy has no reply, its orders are on their way."""
+    """What goes out after an event: its orders, one of which may be the reply to whoever asked, if somebody did. Each
+    is made when the one before it is sent: if the strategy has no reply, its orders are on their way."""
+    if request is None:
+        yield order_messages(service, sessions, orders)
+        return
     if event.kind == "joined":
         yield welcome_reply(service, sessions, request, encodings)
         yield order_messages(service, sessions, orders)
