@@ -112,6 +112,19 @@ def imported_file(path: str) -> Path | None:
     return Path(where) if where.endswith(".py") else None
 
 
+def source_file(path: str) -> Path | None:
+    """The file that the code behind an import path is read from; None for plain names and modules without a file."""
+    where = path.rpartition(":")[0]
+    if not where or where.endswith(".py"):
+        return imported_file(path)
+    if where in sys.modules:
+        file = getattr(sys.modules[where], "__file__", None)
+    else:
+        spec = importlib.util.find_spec(where)
+        file = spec.origin if spec is not None and spec.has_location else None
+    return None if file is None else Path(file)
+
+
 def _load(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"polytempo_file_{file.stem}", file)
     assert spec is not None

@@ -1,9 +1,12 @@
 """Another version of the code goes on from snapshots and never replays."""
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
 
+from polytempo.core.registry import source_file
 from polytempo.core.state import digest
 from polytempo.serve.journal import opening
 from polytempo.serve.journal.continuing import Consent
@@ -11,6 +14,7 @@ from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.store import Journal
+from polytempo.strategies.base.strategy import strategy_class
 from support.damage import flip
 from support.serving import Hosted, hosted, journal_files, restarted, some_events
 
@@ -67,3 +71,53 @@ def test_another_version_never_replays_because_a_snapshot_is_damaged(
     as_another_version(monkeypatch)
     with pytest.raises(JournalError, match="another version"):
         open_service(tmp_path / "journal", served.settings)
+
+
+METHOD = """from polytempo.strategies import Strategy
+
+class Mixing(Strategy):
+    def updated(self, update, now):
+        self.model.mix(update.weights, {mixing})
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of the user's on PYTHONPATH, with a method."""
+    path = tmp_path / "own_methods" / "mixing.py"
+    path.parent.mkdir()
+    (path.parent / "__init__.py").touch()
+    path.write_text(METHOD.format(mixing=0.5))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return path
+
+
+def forget_modules() -> None:
+    """As another process would begin."""
+    for name in ("own_methods.mixing", "own_methods"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
+def test_a_method_that_was_edited_in_its_module_is_another_version(tmp_path: Path, own_module: Path) -> None:
+    with hosted(tmp_path, "own_methods.mixing:Mixing") as served:
+        some_events(served)
+        directory = served.copied(tmp_path / "crash")
+        own_module.write_text(METHOD.format(mixing=0.125))
+        forget_modules()
+        with pytest.raises(JournalError, match="--accept-version"):
+            open_service(directory / "journal", served.settings)
+        opened = open_service(directory / "journal", served.settings, Consent(accept_version=True))
+        assert opened.service.updates == served.host.service.updates
+        assert opened.service.digest() != served.digest()
+        opened.journal.close()
+    forget_modules()
+
+
+def test_the_code_of_a_module_is_found_before_and_after_it_is_imported(own_module: Path) -> None:
+    forget_modules()
+    assert source_file("own_methods.mixing:Mixing") == own_module
+    strategy_class("own_methods.mixing:Mixing")
+    assert source_file("own_methods.mixing:Mixing") == own_module
+    assert source_file("fedasync") is None
+    forget_modules()

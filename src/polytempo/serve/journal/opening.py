@@ -14,7 +14,7 @@ from torch import Tensor
 import polytempo
 from polytempo.core.disk.files import make_directory
 from polytempo.core.errors import UserError
-from polytempo.core.registry import check_imports, imported_file
+from polytempo.core.registry import check_imports, source_file
 from polytempo.core.state import load, save
 from polytempo.core.validation import refusal
 from polytempo.core.versions import versions
@@ -108,7 +108,7 @@ def code_versions(settings: ServiceSettings) -> dict[str, str]:
     files = sorted(path for layer in layers for path in (root / layer).rglob("*.py"))
     files += [*sorted((root / "serve" / "state").glob("*.py"))]
     files += [root / "serve" / "journal" / f"{name}.py" for name in ("recovery", "rows")]
-    own = [imported_file(name) for name in (settings.strategy, *([settings.model] if learns else []))]
+    own = [source_file(name) for name in (settings.strategy, *([settings.model] if learns else []))]
     contents = b"".join(path.read_bytes() for path in [*files, *own] if path is not None)
     return versions() | {"code": hashlib.sha256(contents).hexdigest()}
 
