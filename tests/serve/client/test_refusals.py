@@ -61,3 +61,29 @@ def test_refusals_are_counted_for_each_run(tmp_path: Path) -> None:
         with pytest.raises(RefusedError):
             client.run(train, updates=1, refusals=2)
         assert len(trained) == 5  # in a row, in all
+
+
+def breaking(task: Task) -> Any:
+    """An update that the method of these services fails on."""
+    return nudge(task), 5, {"answers": {"break": 1.0}}
+
+
+def test_updates_that_the_method_fails_on_do_not_stop_a_client(tmp_path: Path) -> None:
+    tasks: list[int] = []
+
+    def train(task: Task) -> Any:
+        tasks.append(task.number)
+        return breaking(task) if len(tasks) <= 7 else (nudge(task), 5)
+
+    with running(tmp_path, "support.serving:Brittle") as server, server.client(0) as client:
+        client.run(train, updates=1)
+        assert len(tasks) == 8
+        assert server.shared.access.roster.quarantined == {}
+
+
+def test_a_limit_of_refusals_that_is_given_counts_failures_of_the_method_too(tmp_path: Path) -> None:
+    with running(tmp_path, "support.serving:Brittle") as server, server.client(0) as client:
+        with pytest.raises(RefusedError, match="ZeroDivisionError") as refusal:
+            client.run(breaking, updates=1, refusals=1)
+        assert refusal.value.failed
+        assert server.shared.meters.strategy_failures == 1

@@ -148,16 +148,17 @@ def test_what_was_refused_of_a_client_is_told_in_its_line(tmp_path: Path) -> Non
         assert [row["refused"] for row in read_status(tmp_path / "journal")["clients"]] == [0, 1]
 
 
-def test_whoever_breaks_the_strategy_again_and_again_is_not_heard_any_more(tmp_path: Path) -> None:
-    """Each time costs everybody a replay, and their session."""
+def test_a_method_that_fails_takes_nobody_to_quarantine(tmp_path: Path) -> None:
     with hosted(tmp_path, "support.serving:Brittle", quarantine=RULE) as served:
         with_tasks(served)
-        for turn in range(3):
-            assert served.shared.access.roster.quarantined == {}
-            assert refused(served.push(0, answers={"break": 1}), "ZeroDivisionError")
-            if turn < 2:
-                served.reconnect(0)
-        assert list(served.shared.access.roster.quarantined) == [0]
+        for _ in range(5):
+            reply = served.push(0, answers={"break": 1})
+            assert refused(reply, "ZeroDivisionError")
+            assert reply.refusal.failed
+            served.reconnect(0)
+        assert served.shared.access.roster.quarantined == {}
+        assert served.host.refusals.refusals[0] == 0
+        assert served.push(0).WhichOneof("kind") == "task"
 
 
 def test_a_quarantine_that_cannot_be_written_holds_all_the_same(

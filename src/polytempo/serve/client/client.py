@@ -160,7 +160,8 @@ class Client:
         """Hand in the result of a task; when this returns it is safe with the server. Tensors that the task does not
         train may be left out. ``steps``: those done, if not all. With ``ready`` the next task is asked for.
         ``accuracy`` and ``loss`` of the model that was received, on data of one's own, are shown to the operator. After
-        5 refused updates in a row it sends no more, and is an error at once."""
+        5 refused updates in a row it sends no more, and is an error at once; those that the server's method failed on
+        do not count."""
         self._check_refusals()
         text, extra = pack_answers(answers or {})
         upload = self._uploads.make(task, tensors, chosen, self._known_schema)
@@ -180,7 +181,7 @@ class Client:
             self._connection.ask(pb.Head(push=push), _body(upload, extra), timeout)
         except RefusedError as error:
             self._uploads.discard()
-            if not error.void and not task.withdrawn:
+            if not error.void and not error.failed and not task.withdrawn:
                 self._refused.append(str(error))
             raise
         self._refused.clear()
@@ -194,14 +195,15 @@ class Client:
         train: Callable[[Task], tuple[Tensors, int] | tuple[Tensors, int, dict[str, Any]]],
         updates: int | None = None,
         pushed: Callable[[Task], None] | None = None,
-        refusals: int = REFUSALS_IN_A_ROW,
+        refusals: int | None = None,
     ) -> Task | None:
         """Carry out tasks until so many updates were pushed (default: for ever). ``train`` returns the trained tensors,
         the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
-        result is safe with the server. After so many ``refusals`` in a row it gives up, and after 5 in a row with those
-        before this run; that of a task which the server has withdrawn meanwhile does not count. A client that keeps its
-        task asks for one after its last update too: it is returned, if the reply to that update has brought it."""
-        done, earlier = 0, len(self._refused)
+        result is safe with the server. It gives up when ``push`` would send no more, or after so many ``refusals`` in a
+        row, also of updates that the server's method failed on; that of a task which the server has withdrawn meanwhile
+        does not count. A client that keeps its task asks for one after its last update too: it is returned, if the
+        reply to that update has brought it."""
+        done = in_a_row = 0
         while updates is None or done < updates:
             task = self.task()
             tensors, samples, *more = train(task)
@@ -211,14 +213,15 @@ class Client:
             arguments = {"ready": goes_on, **(more[0] if more else {})}
             try:
                 self.push(task, tensors, samples=samples, **arguments)
-                done, earlier = done + 1, 0
+                done, in_a_row = done + 1, 0
                 if pushed is not None:
                     pushed(task)
             except RefusedError as error:
                 log("refused", level=logging.WARNING, task=task.number, reason=str(error))
                 if task.withdrawn:  # while its result was on its way: nothing is wrong with that
                     continue
-                if len(self._refused) >= min(earlier + refusals, REFUSALS_IN_A_ROW):
+                in_a_row += not error.void
+                if len(self._refused) >= REFUSALS_IN_A_ROW or (refusals is not None and in_a_row >= refusals):
                     raise
                 self._begin_anew()
         return self._task

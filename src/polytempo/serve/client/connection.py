@@ -32,11 +32,11 @@ Reply = tuple[Head, bytearray]
 
 class RefusedError(UserError):
     """The server does not take what was sent; the text is its reason. ``void``: nothing is wrong with it, but it comes
-    too late."""
+    too late. ``failed``: the server's method failed on it."""
 
-    def __init__(self, reason: str, void: bool = False) -> None:
+    def __init__(self, reason: str, void: bool = False, failed: bool = False) -> None:
         super().__init__(reason)
-        self.void = void
+        self.void, self.failed = void, failed
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Connection:
             with self._lock:
                 self._pending.pop(head.request, None)
         if reply.HasField("refusal"):
-            raise RefusedError(reply.refusal.reason, reply.refusal.void)
+            raise RefusedError(reply.refusal.reason, reply.refusal.void, reply.refusal.failed)
         return reply, content
 
     def close(self) -> None:

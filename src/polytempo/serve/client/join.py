@@ -21,7 +21,7 @@ from polytempo.core.vectors import flatten, trained_entries
 from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
 from polytempo.learn.learner import Assignment
 from polytempo.learn.questions import questions
-from polytempo.serve.client.client import REFUSALS_IN_A_ROW, Client, Task, Tensors
+from polytempo.serve.client.client import Client, Task, Tensors
 from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.client.ledger import Ledger, SpentError
 from polytempo.serve.client.own_data import JoinSettings, Local, OwnData, file_stamp, make_join_settings
@@ -83,7 +83,7 @@ def join(
         participant = Participant(own, asking, client.hold, progress, ledger)
         try:
             # A refused update has left the client: with privacy, there are none to waste.
-            refusals = REFUSALS_IN_A_ROW if ledger is None else 1
+            refusals = None if ledger is None else 1
             last = client.run(participant.carry_out, updates, participant.pushed, refusals)
             if last is not None:
                 participant.log_exchange(last)

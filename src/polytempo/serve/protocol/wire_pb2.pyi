@@ -149,16 +149,18 @@ class Accepted(_message.Message):
     def __init__(self) -> None: ...
 
 class Refusal(_message.Message):
-    __slots__ = ("reason", "again", "replaced", "void")
+    __slots__ = ("reason", "again", "replaced", "void", "failed")
     REASON_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     VOID_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     reason: str
     again: bool
     replaced: bool
     void: bool
-    def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ..., replaced: _Optional[bool] = ..., void: _Optional[bool] = ...) -> None: ...
+    failed: bool
+    def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ..., replaced: _Optional[bool] = ..., void: _Optional[bool] = ..., failed: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("number", "version", "count", "work", "objective", "candidate_versions", "candidate_use", "questions", "trainable")

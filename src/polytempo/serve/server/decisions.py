@@ -40,10 +40,17 @@ class Refusal:
     that: the first time for each task does not count against it."""
     blames: bool = True
     """Does it count against the client?"""
+    failed: bool = False
+    """The strategy failed on it. The client library does not count it either."""
 
     def __post_init__(self) -> None:
         printable = "".join(sign if sign.isprintable() else "?" for sign in self.reason[:LONGEST_REASON])
         object.__setattr__(self, "reason", printable)
+
+
+def strategy_failure(what: str, error: BaseException) -> Refusal:
+    """The strategy failed: one that does so for every update would take every honest client to quarantine."""
+    return Refusal(f"the strategy {what}: {error!r}", blames=False, failed=True)
 
 
 Decision: TypeAlias = Event | Reply | Refusal

@@ -20,7 +20,7 @@ from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.clock import Clock
-from polytempo.serve.server.decisions import Decision, Refusal, Reply
+from polytempo.serve.server.decisions import Decision, Refusal, Reply, strategy_failure
 from polytempo.serve.server.expiry import Expiry
 from polytempo.serve.server.handlers import Handlers
 from polytempo.serve.server.narration import apply_and_log, details
@@ -230,7 +230,7 @@ class Host:
         for number, (request, event) in enumerate(events, first):
             orders = self._let_happen(number, event)
             if isinstance(orders, BaseException):
-                self._refuse(request, Refusal(f"the strategy could not take it: {orders!r}"))
+                self._refuse(request, strategy_failure("could not take it", orders))
                 self._disconnect_all()
                 return
             self._tell(event, orders, request)
@@ -301,7 +301,7 @@ class Host:
 
     def _no_reply(self, client: int, error: BaseException) -> Refusal:
         log("strategy failed", level=logging.ERROR, client=client, error=error)
-        return Refusal(f"the strategy has no reply: {error!r}", blames=False)
+        return strategy_failure("has no reply", error)
 
     def _end_displaced(self) -> None:
         """A client has begun another session: tell the program that has the one before."""
@@ -317,7 +317,8 @@ class Host:
         client, kind = request.session.client, request.kind
         self.shared.meters.refusals[kind] += 1
         log("refused", level=logging.WARNING, client=client, kind=kind, reason=refusal.reason)
-        request.session.send(messages.refusal(refusal.reason, void=refusal.void), request.head.request)
+        message = messages.refusal(refusal.reason, void=refusal.void, failed=refusal.failed)
+        request.session.send(message, request.head.request)
         if kind == "wire":
             request.session.end()
         forgiven = refusal.void and self.refusals.forgive(client, request.head.push.task)

@@ -51,8 +51,10 @@ def accepted() -> Message:
     return pb.Head(accepted=pb.Accepted()), ()
 
 
-def refusal(reason: str, again: bool = False, replaced: bool = False, void: bool = False) -> Message:
-    return pb.Head(refusal=pb.Refusal(reason=reason, again=again, replaced=replaced, void=void)), ()
+def refusal(
+    reason: str, again: bool = False, replaced: bool = False, void: bool = False, failed: bool = False
+) -> Message:
+    return pb.Head(refusal=pb.Refusal(reason=reason, again=again, replaced=replaced, void=void, failed=failed)), ()
 
 
 def model(weights: Tensor, version: int, schema: Schema, download: str = "") -> Message:
