@@ -54,7 +54,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no t
 def main() -> None:
     """Entry point: an error on the user's side is one message on stderr and exit code 2, or 75 where trying again later
     may help."""
-    sys.path.insert(0, "")  # import paths may begin in the current directory
     warnings.showwarning = _note  # type: ignore[assignment]
     try:
         app()

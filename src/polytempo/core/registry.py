@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -71,13 +72,14 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def from_import_path(path: str, kind: str) -> Any:
-    """The object behind ``package.module:name`` or ``some/file.py:name``."""
+    """The object behind ``package.module:name`` or ``some/file.py:name``. A module may lie in the working directory,
+    which is searched for nothing else."""
     where, _, name = path.rpartition(":")
     if not where:
         raise UserError(f"{kind} {path!r} is no import path. Expected package.module:name or file.py:name.")
     file = imported_file(path)
     try:
-        module = importlib.import_module(where) if file is None else _load(file)
+        module = _import(where) if file is None else _load(file)
     except ModuleNotFoundError as error:
         raise UserError(f"{kind} {path!r} cannot be imported: {error}. Is it on PYTHONPATH?") from error
     except (Exception, SystemExit) as error:  # a user's file may raise anything
@@ -125,19 +127,38 @@ def source_file(path: str) -> Path | None:
     return None if file is None else Path(file)
 
 
+def _import(where: str) -> ModuleType:
+    """A module by its dotted name: of the working directory, if that has it."""
+    here = os.getcwd()
+    if PathFinder.find_spec(where.partition(".")[0], [here]) is None:
+        return importlib.import_module(where)
+    with _neighbours(here):
+        return importlib.import_module(where)
+
+
 def _load(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"polytempo_file_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pydantic look a class's module up
-    neighbours = str(file.resolve().parent)  # as when Python runs the file itself
-    sys.path.insert(0, neighbours)
-    try:
+    with _neighbours(str(file.resolve().parent)):
         spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(neighbours)
     return module
+
+
+@contextmanager
+def _neighbours(directory: str) -> Iterator[None]:
+    """While the user's code is imported, what lies beside it is found first, as when Python runs the file itself.
+    Afterwards it is found last: code that imports its neighbours later still works, and none of them takes the place
+    of a module that is installed."""
+    sys.path.insert(0, directory)
+    try:
+        yield
+    finally:
+        sys.path.remove(directory)
+        if directory not in sys.path:
+            sys.path.append(directory)
 
 
 def _line_of(error: BaseException, file: Path | None) -> str:
