@@ -22,7 +22,7 @@ SECONDS = 120.0
 def served(tmp_path: Path) -> Iterator[Processes]:
     make_certs(tmp_path, [])
     make_tokens(tmp_path, 2)
-    (tmp_path / "service.toml").write_text("[watchdog]\nevent_seconds = 3.0\n")
+    (tmp_path / "service.toml").write_text("[watchdog]\nevent_seconds = 1.0\n")
     processes = Processes(tmp_path, BAD)
     yield processes
     processes.end()

@@ -198,6 +198,14 @@ def hanging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Hosted
         assert served.host.wait_for_end(60.0)
 
 
+def test_a_host_that_waits_for_something_to_do_is_not_stuck(tmp_path: Path) -> None:
+    with hosted(tmp_path, watchdog={"event_seconds": 1e-9}) as served:
+        served.host.start()
+        until(lambda: served.host.health().is_healthy)
+        assert served.host.health().age > 1e-9, "the age of the last loop is told all the same"
+        served.host.stop()
+
+
 def test_a_method_that_hangs_fails_the_health_check_and_its_stack_is_logged_once(
     hanging: Hosted, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

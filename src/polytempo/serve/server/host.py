@@ -70,7 +70,7 @@ class Host:
 
     def is_stuck(self) -> bool:
         """Has its thread not come back from something for too long?"""
-        return self.pulse.age() >= self.shared.operations.watchdog.event_seconds
+        return self.pulse.busy() >= self.shared.operations.watchdog.event_seconds
 
     def wait_for_end(self, seconds: float) -> bool:
         """Wait for its thread to end, up to so many seconds. Returns whether it has."""
@@ -111,6 +111,7 @@ class Host:
         torch.set_num_threads(1)  # bit-identical sums
         try:
             while not self._stopping:
+                self.pulse.rest()
                 self.handle(next_group(self._requests, self._seconds_to_next()))
             arrived = self._requests.qsize()
             while arrived > 0 and (group := next_group(self._requests, 0.0)):

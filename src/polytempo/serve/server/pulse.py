@@ -24,10 +24,20 @@ class Pulse:
     def __init__(self, applying: Applying, thread: threading.Thread) -> None:
         self._applying, self._thread = applying, thread
         self._last = time.monotonic()
+        self._is_resting = False
 
     def beat(self) -> None:
         """The host has come back from something."""
         self._last = time.monotonic()
+        self._is_resting = False
+
+    def rest(self) -> None:
+        """The host waits for something to do, until the next beat."""
+        self._is_resting = True
+
+    def busy(self) -> float:
+        """Seconds for which the thread has not come back from something; 0 while it waits for something to do."""
+        return 0.0 if self._is_resting else self.age()
 
     def age(self) -> float:
         """Seconds since the last sign of life."""
