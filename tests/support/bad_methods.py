@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -17,7 +18,8 @@ RELEASED = threading.Event()
 
 class Bad(Strategy):
     """Mixes updates as FedAsync does. ``harm`` in the answers: ``wait`` hangs until it is released, ``loop`` hangs in
-    Python, ``freeze`` in C with the GIL, ``die`` ends the process, ``exit`` raises SystemExit, ``hoard`` uses up the
+    Python, ``freeze`` in C with the GIL, ``die`` ends the process, ``leave`` leaves a thread of
+    an executor behind, ``exit`` raises SystemExit, ``hoard`` uses up the
     memory, ``interrupt`` raises what no ``except Exception`` catches. Client 9 sets a timer that fails."""
 
     mixing = 0.5
@@ -38,6 +40,8 @@ class Bad(Strategy):
             sum(range(10**15))
         elif harm == "die":
             os._exit(9)
+        elif harm == "leave":
+            ThreadPoolExecutor().submit(RELEASED.wait)
         elif harm == "exit":
             sys.exit("enough")
         elif harm == "hoard":

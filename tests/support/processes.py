@@ -35,7 +35,7 @@ class Processes:
     def serve(self, *options: object) -> BaseProcess:
         """A server that listens."""
         server = self.begin_to_serve(*options)
-        self._wait_until(lambda: f"{self._strategy} on {self.address} (TLS)" in self.last_log())
+        self.wait_until(lambda: f"{self._strategy} on {self.address} (TLS)" in self.last_log())
         return server
 
     def begin_to_serve(self, *options: object) -> BaseProcess:
@@ -72,9 +72,9 @@ class Processes:
 
     def wait_for_updates(self, count: int, clients: Sequence[int] = range(CLIENTS)) -> None:
         """Until each of these clients has trained so often."""
-        self._wait_until(lambda: min(len(self.trained(client)) for client in clients) >= count)
+        self.wait_until(lambda: min(len(self.trained(client)) for client in clients) >= count)
 
-    def _wait_until(self, true: Callable[[], bool]) -> None:
+    def wait_until(self, true: Callable[[], bool]) -> None:
         deadline = time.monotonic() + TIME_LIMIT
         while not true():
             assert time.monotonic() < deadline, self.logs()

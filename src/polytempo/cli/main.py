@@ -1,7 +1,6 @@
 """The command line."""
 
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -28,11 +27,11 @@ from polytempo.cli.options import AllowImport, Json, Set, parse_assignments, wit
 from polytempo.cli.progress import progress_bar
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
-from polytempo.core.errors import PassingError, StrategyError, UserError
+from polytempo.core.errors import StrategyError, UserError, exit_code
 from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
-from polytempo.serve.process.watchdog import StuckError
+from polytempo.serve.process.ending import StuckError, end_process
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
 from polytempo.world.data.download import get_dataset
 
@@ -60,8 +59,8 @@ def main() -> None:
     except (UserError, StrategyError) as error:
         print(f"polytempo: {error}", file=sys.stderr, flush=True)
         if isinstance(error, StuckError):
-            os._exit(error.code)  # a thread that never ends would keep the interpreter from ending
-        sys.exit(75 if isinstance(error, PassingError) else 2)
+            end_process(error.code)
+        sys.exit(exit_code(error))
 
 
 @app.callback()

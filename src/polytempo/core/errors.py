@@ -17,3 +17,8 @@ class PassingError(UserError):
 
 class StrategyError(Exception):
     """A strategy broke the contract between strategies and drivers, for example by ordering a busy client to train."""
+
+
+def exit_code(error: Exception) -> int:
+    """Of a process that such an error ends."""
+    return 75 if isinstance(error, PassingError) else 2

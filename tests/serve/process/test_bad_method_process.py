@@ -85,3 +85,60 @@ def test_a_method_that_ends_the_process_twice_is_named_and_can_be_left_out(serve
     last.terminate()
     assert served.end_of(last) == 0, served.logs()
     assert acknowledged(served.directory) == 1
+
+
+def test_a_thread_that_the_method_leaves_behind_does_not_keep_a_stopped_server(served: Processes) -> None:
+    server = served.serve()
+    directory = served.directory
+    with Client(served.address, directory / "client-0.token", directory / "ca.pem") as client:
+        task = client.task(SECONDS)
+        client.push(task, nudge(task), samples=5, answers={"harm": "leave"}, timeout=SECONDS)
+    server.terminate()
+    assert served.end_of(server) == 0, served.logs()
+    assert acknowledged(directory) == 1
+
+
+# A file that does harm when it is imported.
+
+
+@pytest.fixture
+def importing(served: Processes) -> Iterator[Callable[[str], Processes]]:
+    """Processes that serve a file with this code. A file ``begun`` tells that it runs."""
+    made: list[Processes] = []
+
+    def begin(code: str) -> Processes:
+        file = served.directory / "harmful.py"
+        file.write_text(f"from pathlib import Path\nPath({str(file.with_name('begun'))!r}).touch()\n{code}")
+        made.append(Processes(served.directory, f"{file}:Mine"))
+        return made[-1]
+
+    yield begin
+    for processes in made:
+        processes.end()
+
+
+def test_a_stop_ends_a_server_whose_method_hangs_while_it_is_imported(
+    importing: Callable[[str], Processes],
+) -> None:
+    processes = importing("import threading\nthreading.Event().wait()\n")
+    server = processes.begin_to_serve()
+    processes.wait_until((processes.directory / "begun").exists)
+    server.terminate()
+    assert processes.end_of(server) == 0, processes.logs()
+    assert "Stopped while the strategy was being imported" in processes.last_log()
+
+
+def test_a_file_that_freezes_every_thread_while_it_is_imported_ends_the_process(
+    importing: Callable[[str], Processes],
+) -> None:
+    processes = importing("sum(range(10**15))\n")
+    assert processes.end_of(processes.begin_to_serve()) == 1, processes.logs()
+    assert "harmful.py" in processes.last_log()
+
+
+def test_a_file_that_leaves_a_thread_behind_and_is_refused_ends_the_process(
+    importing: Callable[[str], Processes],
+) -> None:
+    processes = importing("import threading\nthreading.Thread(target=threading.Event().wait).start()\n")
+    assert processes.end_of(processes.begin_to_serve()) == 2, processes.logs()
+    assert "Unknown name" in processes.last_log()

@@ -12,7 +12,8 @@ from polytempo.serve.journal import snapshots, store
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.process import watchdog as watchdog_module
-from polytempo.serve.process.watchdog import StuckError, Watchdog
+from polytempo.serve.process.ending import StuckError
+from polytempo.serve.process.watchdog import Watchdog
 from support import bad_methods
 from support.serving import Hosted, hosted, join_all, refused, restarted, until
 

@@ -20,7 +20,7 @@ from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.options import Endpoints
-from polytempo.serve.server.operations import Operations, read_operations
+from polytempo.serve.server.operations import Operations, WatchdogRule, read_operations
 from support.processes import Processes
 from support.serving import nudge, until
 from support.whole_service import LOG, Service, whole
@@ -37,6 +37,11 @@ def _clean_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 # The file.
+
+
+@pytest.mark.parametrize(("event", "stop", "frozen"), [(60.0, 300.0, 120.0), (600.0, 300.0, 300.0)])
+def test_a_process_that_is_frozen_ends_within_the_time_for_a_stop(event: float, stop: float, frozen: float) -> None:
+    assert WatchdogRule(event_seconds=event, stop_seconds=stop).frozen_seconds == frozen
 
 
 def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ class ServeOptions:
     log_level: str = "info"
 
     def check(self) -> None:
-        """Find what is wrong with the command before the journal is touched."""
-        self.settings.check()
+        """Find what is wrong with the command before anything is touched, and before code of the user's runs:
+        ``settings.check`` imports it."""
         self.endpoints.check()
         if self.directory.is_file():
             raise UserError(f"{self.directory} is a file. Expected the service's directory (--dir).")

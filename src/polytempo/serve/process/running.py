@@ -7,12 +7,14 @@ import logging
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import NoReturn
 
 from polytempo.core.errors import UserError
 from polytempo.serve.access.enrolment import make_code
@@ -24,10 +26,11 @@ from polytempo.serve.journal.opening import Opened, open_service, recorded_setti
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS, SERVER_CERTIFICATE
+from polytempo.serve.process.ending import StuckError, end_process, threads_since, without_waiting
 from polytempo.serve.process.options import OPEN_TO_STRANGERS, Endpoints, Listening, ServeOptions
 from polytempo.serve.process.reloading import direct_logs, reload, watch
 from polytempo.serve.process.supervisor import tell_supervisor
-from polytempo.serve.process.watchdog import StuckError, Watchdog, end_if_frozen, opened_in_time
+from polytempo.serve.process.watchdog import Watchdog, checked_unless_stopped, ended_if_frozen, opened_in_time
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.operations import Operations, read_operations
 from polytempo.serve.server.outbox import Outbox
@@ -39,8 +42,9 @@ ENFORCE_EVERY = 0.2
 """Seconds between looks at who may still talk to the server."""
 
 
-def run_service(options: ServeOptions, on_listening: Callable[[Listening], None] = lambda _: None) -> None:
-    """Serve until SIGINT or SIGTERM, then stop with a snapshot; at SIGHUP read ``service.toml`` again."""
+def run_service(options: ServeOptions, on_listening: Callable[[Listening], None] = lambda _: None) -> NoReturn:
+    """Serve until SIGINT or SIGTERM, then stop with a snapshot and end the process; at SIGHUP read ``service.toml``
+    again."""
 
     os.umask(0o077)  # what others write for us, such as SQLite, is for the owner only
     gc.freeze()  # modules stay: to walk through them at each collection would let a flood of objects stop everybody
@@ -53,7 +57,14 @@ def run_service(options: ServeOptions, on_listening: Callable[[Listening], None]
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
         await serve(options, stop, again, on_listening)
 
-    asyncio.run(until_signalled())
+    before = threading.enumerate()
+    try:
+        asyncio.run(until_signalled())
+    except Exception as error:
+        if threads_since(before) and not isinstance(error, StuckError):
+            raise without_waiting(error) from error
+        raise
+    end_process(0)
 
 
 async def serve(
@@ -68,10 +79,23 @@ async def serve(
     certificate = None if endpoints.insecure else _certificate(directory, endpoints.mutual)
     operations = read_operations(directory / OPERATIONS)
     shared = Shared(operations, Access(directory), Outbox(asyncio.get_running_loop().call_soon_threadsafe))
-    direct_logs(operations.log, directory, options.log_level)
-    _warn_of_readable_secrets(directory)
+    async with ended_if_frozen(lambda: shared.operations.watchdog.frozen_seconds):
+        await checked_unless_stopped(options.settings.check, stop)
+        direct_logs(operations.log, directory, options.log_level)
+        _warn_of_readable_secrets(directory)
+        await _serve(options, certificate, shared, stop, again, on_listening)
+
+
+async def _serve(
+    options: ServeOptions,
+    certificate: ServerCertificate | None,
+    shared: Shared,
+    stop: asyncio.Event,
+    again: asyncio.Event,
+    on_listening: Callable[[Listening], None],
+) -> None:
+    directory, endpoints, operations = options.directory, options.endpoints, shared.operations
     check_free(endpoints.by_option())  # before a service begins, whose settings then last
-    freezing = asyncio.create_task(end_if_frozen(lambda: 2 * shared.operations.watchdog.event_seconds))
     opened = await opened_in_time(
         partial(open_service, directory / JOURNAL, options.settings, options.consent, None),
         operations.watchdog.event_seconds,
@@ -100,7 +124,6 @@ async def serve(
             finally:
                 log("stopped", level=logging.WARNING, number=opened.journal.last)
                 watching.cancel()
-                freezing.cancel()
 
 
 async def serve_until(stop: asyncio.Event, host: Host, server: Server, shared: Shared) -> None:

@@ -9,14 +9,14 @@ import faulthandler
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from polytempo.core.errors import UserError
 from polytempo.serve.journal.database import leave_out_options
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
+from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.server.host import Host
 
@@ -26,14 +26,6 @@ LOOK_EVERY = 0.2
 """Seconds between looks at a thread that may not come back."""
 
 T = TypeVar("T")
-
-
-class StuckError(UserError):
-    """A thread never comes back: the process has to end without it, with this exit code."""
-
-    def __init__(self, reason: str, code: int) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 class Watchdog:
@@ -97,6 +89,17 @@ class Watchdog:
             log("snapshot failed", level=logging.ERROR, number=number - 1, reason=str(error))
 
 
+async def checked_unless_stopped(check: Callable[[], None], stop: asyncio.Event) -> None:
+    """Look at the settings, which imports a strategy's file: it may hang there as well. Raises StuckError if the server
+    is told to stop meanwhile."""
+    checking = in_thread(check)
+    while not checking.done():
+        await asyncio.wait([checking], timeout=LOOK_EVERY)
+        if stop.is_set() and not checking.done():
+            raise StuckError("Stopped while the strategy was being imported.", code=0)
+    checking.result()
+
+
 async def opened_in_time(
     open_journal: Callable[[Callable[[Journal], None]], T],
     event_seconds: float,
@@ -123,13 +126,24 @@ async def opened_in_time(
     return opening.result()
 
 
-async def end_if_frozen(seconds: Callable[[], float]) -> None:
+@asynccontextmanager
+async def ended_if_frozen(seconds: Callable[[], float]) -> AsyncIterator[None]:
     """End the process, with all stacks on stderr, when this loop has not run for so many seconds."""
-    try:
+
+    def arm() -> None:
+        faulthandler.dump_traceback_later(seconds(), exit=True, file=2)
+
+    async def stay_armed() -> None:
         while True:
-            faulthandler.dump_traceback_later(seconds(), exit=True, file=2)
+            arm()
             await asyncio.sleep(min(PING_EVERY, seconds() / 4))
+
+    arm()  # at once: the loop may not run again
+    staying = asyncio.create_task(stay_armed())
+    try:
+        yield
     finally:
+        staying.cancel()
         faulthandler.cancel_dump_traceback_later()
 
 

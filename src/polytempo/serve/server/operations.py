@@ -57,6 +57,11 @@ class WatchdogRule(FileTable):
     )
     stop_seconds: float = Field(default=300.0, gt=0, description="from SIGTERM to the end of the process")
 
+    @property
+    def frozen_seconds(self) -> float:
+        """For which no thread may run before the process ends. Nobody can see a SIGTERM meanwhile."""
+        return min(2 * self.event_seconds, self.stop_seconds)
+
 
 class LogFile(FileTable):
     """Logs as a file instead of stderr; full ones are moved to FILE.1, FILE.2, ..."""
