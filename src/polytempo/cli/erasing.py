@@ -26,9 +26,14 @@ def erase(
         print(f"client {client} was erased before, as event {done.event:,}; looked through the files once more")
     else:
         print(f"erased client {client} from {directory}, as event {done.event:,}")
-    print("The journal, its snapshots and later backups hold no update, answer or figure of it. Its token is revoked:")
-    print(f"it can come back only as a newcomer, with a new code (`polytempo codes {directory} {client}`).")
+    state = ", but for your strategy's state," if done.may_remember else ""
+    print(f"The journal, its snapshots and later backups{state} hold no update, answer or figure of it.")
+    print(
+        f"Its token is revoked. It can come back as a newcomer, with a new code: polytempo codes {directory} {client}"
+    )
     print("What remains:")
+    if done.may_remember:
+        print("  the state  of your strategy may still hold its updates and figures: the class has no forget(client).")
     print("  models     what they have learnt from it cannot be taken out. Begin a new service to be rid of that.")
     print("  backups    those made before still hold it: delete them, or erase again after a restore.")
     print("  logs       name it by its number. Splits and merges of clusters do so, too.")

@@ -146,6 +146,28 @@ def test_the_command_says_what_remains(service: Path) -> None:
     assert json.loads(again.stdout)["was_done"]
 
 
+@pytest.mark.parametrize(("strategy", "may"), [("Keeping", True), ("Forgetting", False), ("Heir", False)])
+def test_the_state_of_a_strategy_of_ones_own_may_hold_the_client_unless_it_can_forget(
+    tmp_path: Path, strategy: str, may: bool
+) -> None:
+    own = f"support.own_strategies:{strategy}"
+    make_tokens(tmp_path, 2)
+    with hosted(tmp_path, own, clip=3.0) as server:
+        server.hello(ERASED)
+        server.ready(ERASED)
+        server.push(ERASED)
+    command = ["erase", str(tmp_path), str(ERASED), "--allow-import", own]
+    said = CliRunner().invoke(app, command, catch_exceptions=False).stdout
+    assert ("backups, but for your strategy's state, hold no update" in said) == may
+    assert ("\n  the state  of your strategy may still hold" in said) == may
+    again = CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False)
+    assert json.loads(again.stdout)["may_remember"] == may
+
+
+def test_a_registered_strategy_knows_what_to_forget(service: Path) -> None:
+    assert not erase(service, ERASED).may_remember
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("client", [ERASED, 7])
 def test_what_root_leaves_belongs_to_the_services_user(service: Path, client: int) -> None:

@@ -21,6 +21,8 @@ from polytempo.serve.journal.opening import Opened, open_service, settings_in
 from polytempo.serve.journal.scrubbing import begin_anew, scrub
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import JOURNAL
+from polytempo.strategies.base.strategy import Strategy
+from polytempo.strategies.base.wrapper import innermost
 
 ERASED = "erased"
 """The name of the record in the journal."""
@@ -35,6 +37,8 @@ class Erased:
     """Number that the erasure has among the events."""
     was_done: bool
     """Had the client been erased before? Then only the files were scrubbed again."""
+    may_remember: bool = False
+    """Is the strategy one's own, and has nobody written what it does to forget a client?"""
 
 
 def erase(directory: Path, client: int, allowed: Collection[str] = ()) -> Erased:
@@ -53,7 +57,18 @@ def erase(directory: Path, client: int, allowed: Collection[str] = ()) -> Erased
         if known or record is None:
             record = _begin_anew(opened, client)
         scrub(path)
-    return Erased(client, record["event"], not known)
+    return Erased(client, record["event"], not known, may_remember(innermost(opened.service.strategy)))
+
+
+def may_remember(strategy: Strategy) -> bool:
+    """Does a strategy of one's own leave ``forget`` to the class of Polytempo's that it is derived from? That one does
+    not know what the strategy keeps of clients."""
+    whose = next(cls for cls in type(strategy).__mro__ if "forget" in vars(cls))
+    return _is_ours(whose) and not _is_ours(type(strategy))
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == "polytempo"
 
 
 def erasures(journal: Journal) -> list[dict[str, Any]]:

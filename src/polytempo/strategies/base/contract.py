@@ -9,7 +9,7 @@ from polytempo.core.orders import Order, SetTimer, Train
 from polytempo.core.state import pack
 from polytempo.core.status import Status
 from polytempo.strategies.base.strategy import Strategy
-from polytempo.strategies.base.wrapper import Wrapper
+from polytempo.strategies.base.wrapper import innermost
 
 
 def check_order(order: Order, status: Status | None) -> None:
@@ -34,8 +34,7 @@ def check_upload(order: Train, upload: Tensor | None) -> None:
 
 def check_packable(strategy: Strategy) -> None:
     """Refuse a state that cannot be saved, before the first event and not at the first checkpoint."""
-    while isinstance(strategy, Wrapper):
-        strategy = strategy.inner
+    strategy = innermost(strategy)
     for name, value in strategy.save_state().items():
         try:
             pack(value)

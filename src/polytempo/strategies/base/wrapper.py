@@ -123,3 +123,10 @@ class Wrapper(Strategy):
         self.inner.load_state({name: value for name, value in saved.items() if name != own})
         for name in self.remembered:
             setattr(self, name, saved[own][name])
+
+
+def innermost(strategy: Strategy) -> Strategy:
+    """The strategy inside all wrappers."""
+    while isinstance(strategy, Wrapper):
+        strategy = strategy.inner
+    return strategy
