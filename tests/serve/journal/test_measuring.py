@@ -68,19 +68,19 @@ def test_the_directory_of_the_journal_does_as_well_and_any_other_is_refused(tmp_
     assert "Expected the --dir of `polytempo serve`, or the journal directory in it" in str(result.exception)
 
 
-def test_a_client_with_too_few_updates_gets_the_median_of_the_others_and_a_comment(tmp_path: Path) -> None:
+def test_only_clients_that_were_measured_are_in_the_file_and_comments_have_their_own_numbers(tmp_path: Path) -> None:
     with hosted(tmp_path) as server:
-        for client, pace in ((0, 1.0), (1, 3.0), (4, 2.0)):
+        for client, pace in ((100_000, 3.0), (0, 1.0), (7, 2.0)):
             server.hello(client)
             rounds(server, client, pace, 3)
         server.hello(2)
         rounds(server, 2, 9.0, 1)
     text = printed(tmp_path)
     found = tables(text)
-    assert [found[client]["seconds_per_step"] for client in range(5)] == [1.0, 3.0, 2.0, 2.0, 2.0]
-    assert "[[client]]  # 1 update, too few: the median of the others\nnumber = 2" in text
-    assert "[[client]]  # never joined: the median of the others\nnumber = 3" in text
-    assert "[[client]]  # 3 updates\nnumber = 4" in text
+    assert {number: table["seconds_per_step"] for number, table in found.items()} == {0: 1.0, 1: 2.0, 2: 3.0}
+    assert "\n# Without client 2: fewer than 3 updates.\n" in text
+    assert "[[client]]  # client 100000 of the service: 3 updates\nnumber = 2" in text
+    assert make_devices_from(tmp_path, text).seconds_per_step.tolist() == [1.0, 2.0, 3.0]
 
 
 def test_nothing_is_said_of_a_service_without_updates(tmp_path: Path) -> None:

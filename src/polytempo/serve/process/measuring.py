@@ -1,7 +1,7 @@
 """A device file from what a service has measured, so that methods can be tried in simulation on its own clients."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from polytempo.core.errors import UserError
@@ -38,17 +38,19 @@ class Figures:
 
 
 def device_file_text(members: Mapping[int, Member], now: float) -> str:
-    """The text of a device file with a table for every client from 0 to the highest number."""
-    known = {client: _figures(member, now) for client, member in members.items()}
+    """The text of a device file with a table for every client that was measured. A device file counts its clients from
+    0, so they get new numbers, in the same order; a comment has the client's own."""
+    known = {client: _figures(member, now) for client, member in sorted(members.items())}
     measured = {client: one for client, one in known.items() if one.rounds >= FEWEST}
     if not measured:
         raise UserError(
             f"Nothing can be said of any device yet: no client has handed in {FEWEST} updates. Wait until some have."
         )
-    usual = _median(list(measured.values()))
+    left_out = [client for client in known if client not in measured]
+    about = [f"# Without {_clients(left_out)}: fewer than {FEWEST} updates."] if left_out else []
     jitter = median(members[client].measured.jitter() for client in measured)
-    tables = [_table(client, known.get(client), usual) for client in range(max(members) + 1)]
-    return "\n".join([f"{HEAD}\njitter = {jitter:.3f}", *tables]) + "\n"
+    tables = ["\n".join(_table(number, client, one)) for number, (client, one) in enumerate(measured.items())]
+    return "\n".join([HEAD, *about, f"jitter = {jitter:.3f}", *tables]) + "\n"
 
 
 def _figures(member: Member, now: float) -> Figures:
@@ -61,28 +63,15 @@ def _figures(member: Member, now: float) -> Figures:
     )
 
 
-def _median(measured: list[Figures]) -> Figures:
-    rates = [one.up for one in measured if one.up is not None]
-    return Figures(0, median(one.seconds_per_step for one in measured), median(rates) if rates else None, None)
+def _clients(numbers: list[int]) -> str:
+    if len(numbers) > 10:
+        return f"{len(numbers):,} clients"
+    return f"client{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
-def _table(client: int, figures: Figures | None, usual: Figures) -> str:
-    """A client's own figures, or where there are too few the median of the others' speed and network."""
-    if figures is None:
-        return "\n".join(_lines(client, usual, "never joined: the median of the others"))
-    if figures.rounds < FEWEST:
-        comment = f"{_updates(figures.rounds)}, too few: the median of the others"
-        return "\n".join(_lines(client, replace(usual, availability=figures.availability), comment))
-    return "\n".join(_lines(client, figures, _updates(figures.rounds)))
-
-
-def _updates(count: int) -> str:
-    return f"{count:,} update{'' if count == 1 else 's'}"
-
-
-def _lines(client: int, figures: Figures, comment: str) -> Iterator[str]:
-    yield f"\n[[client]]  # {comment}"
-    yield f"number = {client}"
+def _table(number: int, client: int, figures: Figures) -> Iterator[str]:
+    yield f"\n[[client]]  # client {client} of the service: {figures.rounds:,} updates"
+    yield f"number = {number}"
     yield f"seconds_per_step = {figures.seconds_per_step!r}"
     if figures.up is not None:
         yield f"up = {figures.up!r}"
