@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from polytempo.core.errors import UserError
 from polytempo.core.state import digest
+from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.sim.experiment import make_experiment
 from polytempo.strategies import make_strategy
 from polytempo.strategies.parts.claims import CappedSamples
@@ -115,7 +116,8 @@ def test_a_saved_state_goes_on_with_the_same_votes():
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedasync", "casa"])
 def test_a_service_with_its_default_defences_is_replayed_to_the_same_bits(strategy, tmp_path):
-    with hosted(tmp_path, strategy, clip=3.0, samples_cap=10.0) as served:
+    defaults = {name: ServiceSettings.model_fields[name].default for name in ("clip", "samples_cap")}
+    with hosted(tmp_path, strategy, **defaults) as served:
         for client in range(4):
             served.hello(client)
             served.ready(client)
