@@ -11,12 +11,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.addresses import Peer, peer_behind, peer_named
-from polytempo.serve.protocol.wire_pb2 import Head, Hello
+from polytempo.serve.protocol.bodies import entries_of, make_body
+from polytempo.serve.protocol.wire_pb2 import Head, Hello, Push, Ready
 from polytempo.serve.server import flood_guard
 from polytempo.serve.server import sessions as server_module
 from polytempo.serve.server.flood_guard import (
@@ -261,6 +263,24 @@ def test_of_half_open_connections_only_so_many_are_held(
                 held.enter_context(secured(plain, tmp_path / "ca.pem"))
         until(lambda: server.shared.meters.refusals["silent"] >= 80)
         others_work(server)
+
+
+def test_a_small_update_that_does_not_wait_for_the_welcome_is_taken(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        with stranger(server.address, server.token(0)) as before:
+            before.hello()
+            before.say(Head(ready=Ready()))
+            task = before.read().task.number
+        with stranger(server.address, server.token(0)) as hasty:
+            schema = server.host.service.schema
+            body = make_body(entries_of(schema), [np.ones(schema.size, np.float32)])
+            assert sum(map(len, body)) < STRANGER_BYTES // 2
+            hasty.say(Head(hello=Hello(task=task, heeded=task)))
+            push = hasty.say(Head(push=Push(task=task, base=task, samples=5, steps=1)), body)
+            heard = [hasty.read(), hasty.read()]
+        assert [head.WhichOneof("kind") for head in heard] == ["welcome", "accepted"]
+        assert heard[1].answers == push
+        assert server.shared.meters.refusals["flood"] == 0
 
 
 def test_all_sessions_may_begin_at_once(tmp_path: Path) -> None:
