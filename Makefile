@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
-# `make crash-states` tries thousands of states that a power cut may leave of a journal (minutes; needs cc).
+# `make crash-states` tries thousands of states that a power cut may leave of a journal (minutes; needs Linux and cc).
 # `make bench DATA_DIR=...` measures what docs/results says, on the MNIST, CIFAR-10 and AG News in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -14,7 +14,7 @@ test: .venv/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -rs
 
 crash-states: .venv/installed-test
 	POLYTEMPO_CRASH_STATES=all $(BIN)/pytest -s tests/serve/journal/test_crash_states.py

@@ -16,12 +16,12 @@ import pytest
 from polytempo.core.errors import UserError
 from polytempo.serve.journal import opening
 from polytempo.serve.process.backup import restore
+from support import file_record
 from support.crash_states import Disk, Tree, write_tree
-from support.file_record import Operation, Recorded, record
+from support.file_record import EXHAUSTIVE, Operation, Recorded, compiler_or_skip, record
 from support.lives import BACKUP, LIVES, MARKS, RESTORED, SERVICE, STRATEGY, settings
 from support.serving import restarted
 
-EXHAUSTIVE = os.environ.get("POLYTEMPO_CRASH_STATES") == "all"
 SAMPLED = 100
 """Moments of each life that the suite looks at, in one state each."""
 RANDOM_STATES = 8
@@ -52,6 +52,16 @@ def memory() -> Iterator[Path]:
     within = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=within if os.access(within, os.W_OK) else None) as directory:
         yield Path(directory)
+
+
+@pytest.mark.parametrize(("everything", "ends"), [(False, pytest.skip.Exception), (True, pytest.fail.Exception)])
+def test_without_a_compiler_the_suite_says_so_and_a_search_of_all_states_fails(
+    monkeypatch: pytest.MonkeyPatch, everything: bool, ends: type[BaseException]
+) -> None:
+    monkeypatch.setattr(file_record, "EXHAUSTIVE", everything)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ends, match="NO POWER CUT WAS TRIED"):
+        compiler_or_skip()
 
 
 def test_the_service_comes_back_with_all_that_was_acknowledged_whatever_a_power_cut_leaves(
