@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from polytempo.cli.options import AllowImport
-from polytempo.serve.journal.current import current
+from polytempo.serve.journal.replay import newest
 from polytempo.serve.process.measuring import device_file_text
 
 
@@ -17,5 +17,5 @@ def devices(
     allow_import: AllowImport = [],  # noqa: B006
 ) -> None:
     """Print a device file with every client's speed, bandwidth and availability as a service has measured them."""
-    service = current(directory, allow_import).service
+    service = newest(directory, allow_import).service
     print(device_file_text(service.members, service.now), end="")

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from polytempo.cli.main import app
 from polytempo.core.errors import UserError
-from polytempo.serve.journal.current import current
-from polytempo.serve.journal.replay import replay
+from polytempo.serve.journal.replay import newest, replay
 from polytempo.serve.process.exporting import INDEX, export
 from support.serving import hosted, join_all, journal_files, nudge, running, some_events
 
@@ -66,7 +65,7 @@ def test_the_state_now_is_read_from_the_newest_snapshot_and_is_the_same(tmp_path
     from_the_oldest = replay(tmp_path / "journal").service.digest()
     oldest, _ = journal_files(tmp_path, "snapshot-*")
     oldest.write_bytes(b"damaged")
-    assert current(tmp_path).service.digest() == from_the_oldest
+    assert newest(tmp_path).service.digest() == from_the_oldest
 
 
 def test_models_are_exported_while_the_server_runs(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from polytempo.serve.journal.proxies import check_needed
 from polytempo.serve.journal.recovery import newest_snapshot
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.store import Journal
+from polytempo.serve.paths import JOURNAL
 from polytempo.serve.state.events import Event, Push
 from polytempo.serve.state.service import Service
 from polytempo.strategies.settings import StrategySettings
@@ -77,9 +78,9 @@ def replay(
 
 
 def newest(directory: Path, allowed: Collection[str] = ()) -> Replayed:
-    """The state after the last event, from the newest snapshot: with as few events on the way as can be. ``allowed`` is
-    that of ``settings_of``."""
-    with _open(directory) as journal:
+    """The state that the service in this directory, or on the journal in it, has now, from the newest snapshot: with as
+    few events on the way as can be. ``allowed`` is that of ``settings_of``."""
+    with _open(_journal_in(directory)) as journal:
         settings = settings_of(journal, allowed)
         _check_versions(journal, settings)
         replayed = _loaded(journal, settings, None, *newest_snapshot(journal))
@@ -121,6 +122,16 @@ def what_if(
                 _move(real.service.update_of(event.client, event.push).delta, event, other)
     other.event = real.event
     return WhatIf(real, other)
+
+
+def _journal_in(directory: Path) -> Path:
+    """The journal's directory, given the service's or the journal's own."""
+    for found in (directory / JOURNAL, directory):
+        if Journal.exists(found):
+            return found
+    raise UserError(
+        f"{directory} holds no journal. Expected the --dir of `polytempo serve`, or the {JOURNAL} directory in it."
+    )
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.schema import Schema
 from polytempo.serve.access.roster import client_name
-from polytempo.serve.journal.current import current
+from polytempo.serve.journal.replay import newest
 from polytempo.serve.state.service import Service
 
 INDEX = "index.json"
@@ -30,7 +30,7 @@ NEWCOMER = "newcomer"
 def export(directory: Path, out: Path, allowed: Collection[str] = ()) -> dict[str, Any]:
     """Write the models of the service in this directory, which may be running, after its last event. ``out`` appears
     when all of them are there. ``allowed`` is that of ``settings_of``. Returns the index."""
-    replayed = current(directory, allowed)
+    replayed = newest(directory, allowed)
     with new_directory(out) as making:
         index = {
             "polytempo": metadata.version("polytempo"),
