@@ -220,6 +220,16 @@ def test_only_plain_files_of_a_backup_are_read(copy, elsewhere, name, put) -> No
     assert untouched(elsewhere)
 
 
+@pytest.mark.parametrize("name", ["access.json", "service.toml"])
+def test_settings_of_a_backup_are_read_up_to_a_bound(copy, elsewhere, monkeypatch, name) -> None:
+    monkeypatch.setattr(backup_files, "TEXT_BYTES", 1 << 20)
+    with (copy / name).open("r+b") as file:
+        file.truncate((1 << 20) + 1)
+    with pytest.raises(UserError, match=f"{name} has more than 1,048,576 bytes"):
+        restore(copy, elsewhere)
+    assert untouched(elsewhere)
+
+
 def test_a_link_instead_of_the_journals_directory_is_not_followed(copy, elsewhere) -> None:
     link(copy / "journal")
     with pytest.raises(UserError, match=r"journal/.* is a link or a device"):

@@ -51,9 +51,12 @@ def _open_at_once(path: str, flags: int) -> int:
     return descriptor
 
 
-def open_plain(path: Path) -> IO[bytes]:
-    """A plain file, open for reading; OSError if it is something else, such as a pipe or a device."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+def open_plain(path: Path | str, within: int | None = None) -> IO[bytes]:
+    """A plain file, open for reading; OSError if it is something else, such as a pipe or a device. ``within``: the
+    descriptor of its directory, in which a link is not followed."""
+    # Without O_NONBLOCK a pipe that nobody writes to would hold us up here.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+    descriptor = os.open(path, flags if within is None else flags | os.O_NOFOLLOW, dir_fd=within)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a plain file")

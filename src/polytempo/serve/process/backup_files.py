@@ -5,15 +5,15 @@ plain file of the backup itself, and what is checked is what is taken."""
 import errno
 import hashlib
 import os
-import stat
 from pathlib import Path
 from typing import IO
 
+from polytempo.core.disk.reading import TEXT_BYTES, open_plain
 from polytempo.core.errors import UserError
 from polytempo.serve.journal.copying import chunks_of, write_new
 
-NOT_A_FILE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
-"""What the system says of links, and of sockets."""
+NOT_A_FILE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EINVAL)
+"""What the system says of links and sockets, and ``open_plain`` of pipes, devices and folders."""
 
 
 def read_small(backup: Path, name: str, most: int) -> bytes:
@@ -26,9 +26,8 @@ def read_small(backup: Path, name: str, most: int) -> bytes:
 
 
 def read_checked(backup: Path, name: str, sha256: str) -> bytes:
-    """The content of a file with this SHA-256."""
-    with open_file(backup, name) as file:
-        content = file.read()
+    """The content of a file of settings with this SHA-256."""
+    content = read_small(backup, name, TEXT_BYTES)
     _check(backup, name, hashlib.sha256(content).hexdigest(), sha256)
     return content
 
@@ -43,17 +42,16 @@ def copy_checked(backup: Path, name: str, sha256: str, to: Path) -> None:
 def open_file(backup: Path, name: str) -> IO[bytes]:
     """A plain file of the backup, to read. No link below the backup's own directory is followed."""
     try:
-        opened = _opened(backup, name)
+        return _opened(backup, name)
     except FileNotFoundError:
         raise damaged(backup, f"{name} is missing") from None
     except OSError as error:
         plain = "is a link or a device, not a plain file"
         why = plain if error.errno in NOT_A_FILE else f"cannot be read ({error.strerror})"
         raise damaged(backup, f"{name} {why}") from None
-    return os.fdopen(opened, "rb")
 
 
-def _opened(backup: Path, name: str) -> int:
+def _opened(backup: Path, name: str) -> IO[bytes]:
     *folders, last = name.split("/")
     directory = os.open(backup, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -61,14 +59,9 @@ def _opened(backup: Path, name: str) -> int:
             below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
             os.close(directory)
             directory = below
-        # Without O_NONBLOCK a pipe that nobody writes to would hold us up here.
-        opened = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=directory)
+        return open_plain(last, within=directory)
     finally:
         os.close(directory)
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
-        os.close(opened)
-        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
-    return opened
 
 
 def _check(backup: Path, name: str, found: str, expected: str) -> None:
