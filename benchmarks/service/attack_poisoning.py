@@ -2,7 +2,7 @@
 the model), with the defaults, and with robust mixing too; and what the defaults cost when nobody attacks. Requests pass
 through the wire format, checks and journal of a real service; only the network is left out.
 
-    python benchmarks/service/attack_poisoning.py [--seeds 3] [--only attacks|clean] [--data digits] [--data-dir DIR]
+    python benchmarks/service/attack_poisoning.py [--seeds 3] [--only attacks|clean] [--norm-bound 10] [--data digits]
 
 Eleven clients train on their own data, one of which is the attacker. It claims 10^9 samples and sends an update that is
 as long as the norm bound allows, either in a random direction or against what it trained. "late" attackers are honest
@@ -26,6 +26,7 @@ from polytempo.core.streams import stream
 from polytempo.learn.learner import Assignment
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.server.checks import LARGEST_NORM
+from polytempo.serve.server.operations import Operations
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.world import World, make_world
 from polytempo.testing.hosting import BARE, Hosted, hosted
@@ -114,7 +115,7 @@ class Federation:
         if self.old_bound:  # 10 times the norm of the start, wherever that has gone
             bound = 10 * max(float(start.norm()), 1.0) / initial
             self.served.shared.operations = self.served.operations.model_copy(update={"norm_bound": bound})
-        farthest = min(self.served.shared.operations.farthest(initial), LARGEST_NORM)
+        farthest = min(self.served.shared.operations.bound(initial).distance, LARGEST_NORM)
         noise = torch.from_numpy(self.random.normal(size=len(start)).astype(np.float32))
         delta = start - trained if flipped else noise
         return delta * (0.99 * farthest / float(delta.norm()))
@@ -153,7 +154,7 @@ def with_service(method: str, partition: str, defence: str, seed: int, given: ar
     world, _ = make_world(experiment, experiment.make())
     with tempfile.TemporaryDirectory() as directory:
         settings = make_settings(**about, **DEFENCES[defence])
-        with hosted(Path(directory), settings=settings) as served:
+        with hosted(Path(directory), settings=settings, operations=Operations(norm_bound=given.norm_bound)) as served:
             return act(Federation(served, world, defence == "0.2", seed))
 
 
@@ -165,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", choices=("attacks", "clean"))
+    parser.add_argument("--norm-bound", type=float, default=10.0, help="of service.toml")
     parser.add_argument("--data", default="digits")
     parser.add_argument("--data-dir", type=Path)
     given = parser.parse_args()

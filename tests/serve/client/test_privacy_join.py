@@ -181,7 +181,7 @@ def test_a_client_that_asks_by_the_clock_takes_part(serve: Any, ask: str) -> Non
 def test_noise_beyond_the_servers_bound_costs_one_update_and_an_error_says_what_to_raise(
     serve: Any, ledger: Path
 ) -> None:
-    server = serve("fedasync", norm_bound=1.0)
+    server = serve("fedasync", norm_bound=1.0, zero_bound=1.0)
     with pytest.raises(UserError, match=r"distance from the start.*raise norm_bound.*noise does, raise the bound"):
         join_here(server, clip_norm=100.0, noise=100.0, ledger=ledger)
     assert counted(ledger) == 1

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Train
 from polytempo.core.state import digest
 from polytempo.serve.protocol.wire_pb2 import Head, Pull, Push, Ready
+from polytempo.serve.server.operations import Operations
 from polytempo.strategies import Strategy
 from support.serving import FakeSession, Hosted, hosted, join_all, refused, restarted
 
@@ -101,7 +104,7 @@ REFUSALS: dict[str, tuple[Callable[[Hosted], tuple[Head, list[Any]]], str]] = {
     "shape": (named(bias=np.zeros((1, 2), np.float32)), "shape [1, 2]; expected [2]"),
     "nan": (bad_number(NAN), "NaN or Inf"),
     "inf": (bad_number(INF), "NaN or Inf"),
-    "too far": (bad_number(1e4), "exceeds 37.42 (norm_bound 10 x initial norm 3.742)"),
+    "too far": (bad_number(1e4), "exceeds 364.4 (zero_bound 1e+06 / (initial norm 3.742)^6)"),
     "sum overflows": (bad_number(3e38), "its distance from the start, inf, exceeds"),
     "candidate not offered": (changed(chosen=0), "candidate 0 was not offered"),
     "cut body": (garbled_body, "safetensors"),
@@ -216,13 +219,13 @@ ZEROS = {"bias": np.zeros(2, np.float32), "weight": np.zeros((2, 2), np.float32)
 
 
 def test_the_norm_bound_does_not_follow_the_model_upwards(tmp_path: Path) -> None:
-    with hosted(tmp_path, parameters={"mixing": 1.0, "staleness": "constant"}) as served:
+    with hosted(tmp_path, parameters={"mixing": 1.0, "staleness": "constant"}, norm_bound=100.0) as served:
         join_all(served, 1)
         for _ in range(5):
-            assert served.push(0, by=15.0).WhichOneof("kind") == "task"  # 36.7 of at most 37.4
+            assert served.push(0, by=150.0).WhichOneof("kind") == "task"  # 367 of at most 374
         norm = float(served.host.service.strategy.model_for(0).norm())
-        assert norm > 4 * 37.4
-        assert refused(served.push(0, by=16.0), "exceeds 37.42")
+        assert norm > 4 * 374
+        assert refused(served.push(0, by=160.0), "exceeds 374.2 (norm_bound 100 x initial norm 3.742)")
 
 
 @pytest.mark.parametrize("length", [331.7, 46_645.0])
@@ -237,11 +240,30 @@ def test_a_linear_model_that_starts_from_zeros_may_have_coefficients_of_any_usua
         assert refused(served.push(0, weights=1e3 * fitted if length > 1e4 else 1e5 * fitted), "zero_bound 1e+06")
 
 
+@pytest.mark.parametrize("norm", [0.99, 1.01, 1.5, 2.5])
+def test_a_linear_model_that_starts_near_zeros_may_have_coefficients_in_the_hundreds(
+    tmp_path: Path, norm: float
+) -> None:
+    short = {name: array + np.float32(norm / 6**0.5) for name, array in ZEROS.items()}
+    save_file(short, tmp_path / "short.safetensors")
+    with hosted(tmp_path, init=tmp_path / "short.safetensors") as served:
+        join_all(served, 1)
+        assert served.push(0, weights=torch.full((6,), 400.0)).WhichOneof("kind") == "task"
+
+
+@given(st.floats(0, 100), st.floats(0, 1e-3))
+def test_the_norm_bound_has_no_cliff(norm: float, more: float) -> None:
+    here, there = (Operations().bound(one).distance for one in (norm, norm + more))
+    assert there == pytest.approx(here, rel=0.01, abs=0.01)
+
+
+@given(st.floats(5.2, 1e6))
+def test_from_a_usual_networks_norm_on_the_bound_is_a_multiple_of_it(norm: float) -> None:
+    assert Operations().bound(norm)[:2] == (10 * norm, "norm_bound")
+
+
 REASONS = {
-    "distance": (
-        {"by": 1e4},
-        r"2.449e\+04, exceeds 37.42 .*raise norm_bound in service.toml.",
-    ),
+    "distance": ({"by": 1e4}, r"2.449e\+04, exceeds 364.4 .*raise zero_bound in service.toml."),
     "samples": ({"samples": 1001}, "1001, exceeds most_samples .* raise most_samples in service.toml."),
     "steps": ({"steps": 5}, "claims 5 steps, and its task has 4 .* --epochs or --steps."),
 }

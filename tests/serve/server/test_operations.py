@@ -100,7 +100,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 def test_a_new_bound_counts_for_the_next_update_of_a_session_that_goes_on(service: Service) -> None:
     with service.client(0) as client:
         client.run(lambda task: (nudge(task, 1.0), 5), updates=1)
-        service.reload(f"norm_bound = 0.01\n{LOG}")
+        service.reload(f"norm_bound = 0.01\nzero_bound = 0.01\n{LOG}")
         task = client.task(30)
         with pytest.raises(RefusedError, match="its distance from the start"):
             client.push(task, nudge(task, 1.0), samples=5, timeout=30)
@@ -136,7 +136,7 @@ def test_new_limits_count_for_who_comes_and_nobody_who_is_there_is_dropped(servi
 def test_a_broken_file_changes_nothing_and_the_log_says_what_is_wrong(
     service: Service, broken: str, named: str
 ) -> None:
-    service.reload(f"norm_bound = 0.01\n{LOG}")
+    service.reload(f"norm_bound = 0.01\nzero_bound = 0.01\n{LOG}")
     with service.client(0) as client:
         service.reload(broken, event="not reloaded")
         assert named in service.logged("not reloaded")[0]["reason"]
@@ -256,7 +256,7 @@ def test_a_process_reads_its_file_again_at_sighup_and_outlives_a_broken_one(tmp_
 
         with Client(processes.address, tmp_path / "client-0.token", tmp_path / "ca.pem") as client:
             task = client.task(60)
-            at_sighup("norm_bound = 1e-6", "reloaded")
+            at_sighup("norm_bound = 1e-6\nzero_bound = 1e-6", "reloaded")
             with pytest.raises(RefusedError, match="its distance from the start"):
                 client.push(task, nudge(task, 0.01), samples=5, timeout=60)
             at_sighup("norm_bound =", "not reloaded")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from polytempo.serve.journal.settings import ServiceSettings
+from polytempo.serve.server.operations import Operations
 from support.serving import Hosted, hosted, join_all, restarted
 
 HONEST, ATTACKER = range(9), 9
@@ -25,7 +26,8 @@ def honest_turn(served: Hosted) -> None:
 def attack(served: Hosted) -> None:
     """An update just inside the norm bound that claims to come from 10^9 samples."""
     if served.task(ATTACKER):
-        head = served.push(ATTACKER, -15.0, samples=10**9)
+        bound = Operations().bound(served.host.service.setting.initial_norm).distance
+        head = served.push(ATTACKER, -0.99 * bound / 6**0.5, samples=10**9)
         assert head.WhichOneof("kind") != "refusal"
 
 

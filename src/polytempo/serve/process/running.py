@@ -191,8 +191,8 @@ async def _operators_page(
 
 
 def _defences(opened: Opened, operations: Operations) -> str:
-    bound = operations.distance_setting(opened.service.setting.initial_norm)
-    return ", ".join([*recorded_settings(opened.journal).defences(), bound])
+    bound = operations.bound(opened.service.setting.initial_norm)
+    return ", ".join([*recorded_settings(opened.journal).defences(), bound.words])
 
 
 def _log_start(endpoints: Endpoints, number: int, admin: str | None, defences: str) -> None:

@@ -51,8 +51,8 @@ def largest_message(schema: Schema) -> int:
 
 
 def check_push(push: pb.Push, body: bytearray, flight: Flight, setting: Setting, operations: Operations) -> Push:
-    """The message, checked; raises Refused. Above all, ``||w - w_start||`` must not exceed the norm bound times the
-    norm of the initial model."""
+    """The message, checked; raises Refused. Above all, ``||w - w_start||`` must not exceed the norm bound, which the
+    initial model decides."""
     schema = setting.schema
     chosen = push.chosen if push.HasField("chosen") else None
     offered = flight.order.candidates
@@ -188,15 +188,15 @@ def _fitting(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Tensor:
 
 def _check_numbers(weights: Tensor, start: Tensor, setting: Setting, operations: Operations) -> None:
     moved = float(torch.dist(weights, start))
-    farthest = min(operations.farthest(setting.initial_norm), LARGEST_NORM)
+    bound = operations.bound(setting.initial_norm)
+    farthest = min(bound.distance, LARGEST_NORM)
     if moved <= farthest:  # NaN and Inf are not; this way almost all pass in one pass over the numbers
         return
     if not torch.isfinite(weights).all():
         raise Refused("the update holds NaN or Inf")
-    decides = operations.distance_setting(setting.initial_norm)
     raise Refused(
-        f"Update rejected: its distance from the start, {moved:.4g}, exceeds {farthest:.4g} ({decides}). Lower the "
-        f"learning rate, or raise {decides.split()[0]} in service.toml.",
+        f"Update rejected: its distance from the start, {moved:.4g}, exceeds {farthest:.4g} ({bound.words}). Lower the "
+        f"learning rate, or raise {bound.setting} in service.toml.",
         blames=False,  # training diverges at honest clients too, and such an update costs no more than one that counts
     )
 

@@ -2,15 +2,26 @@
 when it starts and again at SIGHUP."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from polytempo.world.tables import FileTable, checked, read_toml
 
-SCALELESS_BELOW = 1.0
-"""A norm of an initial model that says nothing of how far training leads. The coefficients of linear models that start
-from zeros have norms from 3 to 50,000, depending on the units of the features."""
+FADING = 6
+"""How fast the absolute part of the norm bound fades as the initial model gets longer: with the default settings only
+the relative part counts from a norm of 5.2 on. Networks begin above that. The coefficients of linear models that start
+from zeros, or near them, end with norms from 3 to 50,000, depending on the units of the features."""
+
+
+class Bound(NamedTuple):
+    """How far an update may lead from its start."""
+
+    distance: float
+    setting: str
+    """The setting that decides it."""
+    words: str
+    """The same with its value, to be read."""
 
 
 class Limits(FileTable):
@@ -77,12 +88,13 @@ class Operations(FileTable):
     norm_bound: float = Field(
         default=10.0,
         gt=0,
-        description="how far an update may lead from its start, in multiples of the initial model's norm",
+        description="how far an update may lead from its start at least, in multiples of the initial model's norm",
     )
     zero_bound: float = Field(
         default=1e6,
         gt=0,
-        description="how far it may lead instead where the initial model's norm is below 1: zeros have no scale",
+        description="how far it may lead where the initial model is zeros, which have no scale; with a norm N above 1 "
+        "this is divided by N^6",
     )
     patience: float = Field(
         default=60.0, gt=0, description="seconds that a client may be away before it counts as gone"
@@ -106,15 +118,15 @@ class Operations(FileTable):
     watchdog: WatchdogRule = WatchdogRule()
     log: LogFile = LogFile()
 
-    def farthest(self, initial_norm: float) -> float:
-        """How far an update may lead from its start."""
-        return self.norm_bound * initial_norm if initial_norm >= SCALELESS_BELOW else self.zero_bound
-
-    def distance_setting(self, initial_norm: float) -> str:
-        """What decides how far an update may lead, in words that begin with the setting's name."""
-        if initial_norm < SCALELESS_BELOW:
-            return f"zero_bound {self.zero_bound:g}"
-        return f"norm_bound {self.norm_bound:g} x initial norm {initial_norm:.4g}"
+    def bound(self, initial_norm: float) -> Bound:
+        """How far an update may lead from its start: the larger of a part that grows with the initial model, and one
+        for models that are too short to say how far training leads."""
+        relative, absolute = self.norm_bound * initial_norm, self.zero_bound / max(initial_norm, 1.0) ** FADING
+        if relative >= absolute:
+            words = f"norm_bound {self.norm_bound:g} x initial norm {initial_norm:.4g}"
+            return Bound(relative, "norm_bound", words)
+        faded = "" if initial_norm <= 1 else f" / (initial norm {initial_norm:.4g})^{FADING}"
+        return Bound(absolute, "zero_bound", f"zero_bound {self.zero_bound:g}{faded}")
 
 
 def read_operations(path: Path) -> Operations:
