@@ -251,12 +251,12 @@ def test_a_push_whose_acknowledgement_is_lost_is_applied_once(tmp_path: Path, mo
         tell = server.host._tell
         lost: list[Any] = []
 
-        def lose_the_first(request: Any, event: Any, orders: Any) -> None:
+        def lose_the_first(event: Any, orders: Any, request: Any = None) -> None:
             if event.kind == "updated" and not lost:
                 lost.append(event)
                 request.session.end()
             else:
-                tell(request, event, orders)
+                tell(event, orders, request)
 
         monkeypatch.setattr(server.host, "_tell", lose_the_first)
         client.push(task, nudge(task), samples=5, timeout=30)
