@@ -12,7 +12,7 @@ import numpy as np
 from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
-from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
+from polytempo.core.orders import Due, Order, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
 from polytempo.core.streams import stream
 from polytempo.core.vectors import trained_entries
@@ -29,6 +29,7 @@ from polytempo.sim.training import Training
 from polytempo.sim.world import World
 from polytempo.strategies import Strategy
 from polytempo.strategies.base.contract import check_order, check_upload
+from polytempo.strategies.base.explaining import explained
 
 
 class Simulator:
@@ -121,7 +122,7 @@ class Simulator:
         elif kind == Kind.WAKE:
             self._ready(client)
         elif kind == Kind.TIMER:
-            self._carry_out(self.strategy.fired(detail, self.now))
+            self._inform("fired", detail)
         elif kind == Kind.JOIN:
             self._tell_joined(client)
             self.history.mark(self.now, "joined", client)
@@ -141,7 +142,7 @@ class Simulator:
 
     def _tell_joined(self, client: int) -> None:
         self.clients.status[client] = Status.PAUSED
-        self._carry_out(self.strategy.joined(client, self.now))
+        self._inform("joined", client)
 
     def _let_go(self, client: int) -> None:
         """A client has nothing to do: it thinks, waits until it is available, and then says that it is ready."""
@@ -156,7 +157,7 @@ class Simulator:
     def _ready(self, client: int) -> None:
         self.clients.status[client] = Status.READY
         self.clients.ready_since[client] = self.now
-        self._carry_out(self.strategy.ready(client, self.now))
+        self._inform("ready", client)
 
     def _lose(self, client: int, away: float) -> None:
         """The client is gone, with what it was training."""
@@ -165,14 +166,14 @@ class Simulator:
     def _leave(self, client: int, away: float, awaited: Due | None = None) -> None:
         self.clients.status[client] = Status.AWAY
         self.history.mark(self.now, "left", client, awaited)
-        self._carry_out(self.strategy.left(client, self.now))
+        self._inform("left", client)
         self.agenda.put(self.now + away, Kind.JOIN, client)
 
     def _pull(self, client: int) -> None:
         self._plan_pull(client)
         if self.clients.status[client] != Status.AWAY:
             self.history.mark(self.now, "pull", client)
-            self._carry_out(self.strategy.pulled(client, self.now))
+            self._inform("pulled", client)
 
     def _plan_pull(self, client: int) -> None:
         period = self.devices.pull_every(client)
@@ -185,8 +186,13 @@ class Simulator:
 
     # Orders.
 
-    def _carry_out(self, orders: Orders) -> None:
-        for order in orders or ():
+    def _inform(self, event: str, about: Update | int | str) -> None:
+        """Tell the strategy of an event, and do what it orders."""
+        client = about.client if isinstance(about, Update) else about
+        subject = f"timer {client!r}" if isinstance(client, str) else f"client {client}"
+        with explained(self.strategy, f"{event} ({subject}, {self.now:,.1f} s of virtual time)"):
+            orders: list[Order] = list(getattr(self.strategy, event)(about, self.now) or ())
+        for order in orders:
             self._obey(order)
 
     def _obey(self, order: Order) -> None:
@@ -319,7 +325,7 @@ class Simulator:
         self.refused_in_a_row = 0
         staleness = self.strategy.tau(update)
         self._record(own, training, staleness)
-        self._carry_out(self.strategy.updated(update, self.now))
+        self._inform("updated", update)
         if self.exchanges is not None:
             self.exchanges.keep(self.now, self.updates, own, staleness, training.generation)
         for _ in range(self.federation.drifts_after_update(client, int(self.clients.updates[client]))):

@@ -13,6 +13,7 @@ from polytempo.core.schedules import Schedule, parse_rate
 from polytempo.core.schema import Schema
 from polytempo.core.validation import OR_NONE
 from polytempo.strategies.base.contract import check_packable
+from polytempo.strategies.base.explaining import explained
 from polytempo.strategies.base.participation import Quota, parse_quota
 from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
 from polytempo.strategies.parts.claims import CappedSamples
@@ -105,6 +106,9 @@ class StrategySettings(BaseModel):
         objects: Mapping[str, Any] | None = None,
     ) -> Strategy:
         """The same strategy, before its first event."""
-        strategy.begin(Setting(initial, schema, self.work(), self._quota, self.seed, planned_updates, objects or {}))
+        with explained(strategy, "begin"):
+            strategy.begin(
+                Setting(initial, schema, self.work(), self._quota, self.seed, planned_updates, objects or {})
+            )
         check_packable(strategy)
         return strategy

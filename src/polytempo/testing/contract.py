@@ -67,8 +67,13 @@ def _explained(name: str, world: str) -> Iterator[None]:
     where = f"{name}, in the world {world!r}: "
     try:
         yield
-    except (ContractError, StrategyError) as error:
+    except ContractError as error:
         raise ContractError(f"{where}{error}") from error
+    except StrategyError as error:
+        if error.__cause__ is None:
+            raise ContractError(f"{where}{error}") from error
+        raised = error.__cause__
+        raise ContractError(f"{where}it raised {type(raised).__name__}: {raised}") from raised
     except Exception as error:
         raise ContractError(f"{where}it raised {type(error).__name__}: {error}") from error
 

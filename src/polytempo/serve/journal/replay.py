@@ -22,6 +22,7 @@ from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import JOURNAL
 from polytempo.serve.state.events import Event, Push
 from polytempo.serve.state.service import Service
+from polytempo.strategies.base.explaining import explained
 from polytempo.strategies.settings import StrategySettings
 
 
@@ -57,7 +58,8 @@ class Replayed:
         }
 
     def apply(self, event: Event) -> None:
-        self.service.apply(event)
+        with explained(self.service.strategy, f"event {self.event} ({event.description})"):
+            self.service.apply(event)
         if event.kind == "updated":
             self.updates += 1
             self.stale += self.service.members[event.client].staleness or 0
@@ -115,12 +117,12 @@ def what_if(
         real = _oldest(journal, settings, until, given)
         other = Replayed(method, _as_found(real.service, method, given), real.event)
         for event in _walk(journal, real, until):
+            other.event = real.event
             _fire_timers(other, event.at)
             if event.push is None:
                 _tell(other, event)
             else:
                 _move(real.service.update_of(event.client, event.push).delta, event, other)
-    other.event = real.event
     return WhatIf(real, other)
 
 
@@ -179,24 +181,21 @@ def _loaded(
 
 def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[Event]:
     """Every event, before it is applied."""
-    for number, event in journal.events_after_snapshot(replayed.event, until):
+    for replayed.event, event in journal.events_after_snapshot(replayed.event, until):
         yield event
-        try:
-            replayed.apply(event)
-        except Exception as error:
-            raise UserError(f"The strategy cannot take event {number} ({event.kind}): {error!r}.") from error
-        replayed.event = number
+        replayed.apply(event)
 
 
 def _as_found(real: Service, method: StrategySettings, objects: Mapping[str, Any] | None) -> Service:
     """Another strategy with the model and the clients of a service."""
     service = Service(method.begin(method.make(), real.first_model().clone(), real.schema, objects=objects))
     present = [client for client in real.members if real.is_member(client)]
-    for client in present:
-        service.apply(Event("joined", real.now, client))
-    for client in present:
-        if real.members[client].status != Status.PAUSED:
-            service.apply(Event("ready", real.now, client))
+    with explained(service.strategy, f"the clients of the journal's oldest snapshot ({len(present)} are there)"):
+        for client in present:
+            service.apply(Event("joined", real.now, client))
+        for client in present:
+            if real.members[client].status != Status.PAUSED:
+                service.apply(Event("ready", real.now, client))
     return service
 
 

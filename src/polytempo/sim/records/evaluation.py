@@ -14,6 +14,7 @@ from polytempo.sim.records.measures import evaluation_row, score_clients, score_
 from polytempo.sim.records.sketches import Sketches
 from polytempo.sim.world import World
 from polytempo.strategies import Strategy
+from polytempo.strategies.base.explaining import explained
 
 OWN_MODELS_BYTES = 2**28
 """Memory for own models that wait to be scored."""
@@ -91,8 +92,8 @@ class Evaluator:
         """The score of each client with the model it is served; one model for all that has not changed since the last
         time (in the middle of a synchronous round, say) is not scored again."""
         clients = range(len(self.federation))
-        first = self.strategy.model_for(0)
-        one_for_all = all(self.strategy.model_for(client) is first for client in clients)
+        first = self._model_for(0)
+        one_for_all = all(self._model_for(client) is first for client in clients)
         if one_for_all and self._last is not None:
             model, changes, generations_then, scores = self._last
             same_model = first is model and model._version == changes
@@ -103,7 +104,7 @@ class Evaluator:
         parts = [
             score_clients(
                 clients[begin : begin + at_once],
-                self.strategy.model_for,
+                self._model_for,
                 lambda client: self.federation.client(client, int(generations[client])),
                 self.world.x,
                 self.learner.scorer,
@@ -114,6 +115,10 @@ class Evaluator:
         served = np.concatenate(parts)
         self._last = (first, first._version, generations.copy(), served) if one_for_all else None
         return served
+
+    def _model_for(self, client: int) -> Tensor:
+        with explained(self.strategy, f"model_for (client {client})"):
+            return self.strategy.model_for(client)
 
     def _judge(self, accuracy: float, now: float, updates: int) -> bool:
         reached = self.stop.target is not None and accuracy >= self.stop.target
