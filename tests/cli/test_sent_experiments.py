@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from polytempo.cli.main import app
 from polytempo.core.errors import UserError
+from polytempo.core.registry import from_import_path
 from polytempo.sim.experiment import read_experiment
 
 CODE = """
@@ -47,6 +48,37 @@ def test_code_that_the_user_repeats_is_imported(sent: Path) -> None:
     assert not Path("ran").exists()
     assert CliRunner().invoke(app, ["run", str(sent), "--allow-import", "mine.py:Mine", *FEW]).exit_code == 0
     assert Path("ran").exists()
+
+
+@pytest.mark.parametrize("named", ["mine.py:Mine", "./mine.py:Mine", "below/../mine.py:Mine", "linked.py:Mine"])
+def test_another_way_to_the_same_file_is_the_same_code(sent: Path, tmp_path: Path, named: str) -> None:
+    Path("below").mkdir()
+    Path("linked.py").symlink_to("mine.py")
+    sent.write_text(f'strategy = "{named}"\n')
+    for allowed in ("mine.py:Mine", "below/../mine.py:Mine", f"{tmp_path}/mine.py:Mine"):
+        assert read_experiment(sent, {}, {}, [allowed]).strategy == named
+    for other in ("mine.py:Other", "below/mine.py:Mine", "other.py:Mine"):
+        with pytest.raises(UserError, match="looked for from the working directory"):
+            read_experiment(sent, {}, {}, [other])
+
+
+@pytest.mark.parametrize("code", ["\\u0000.py:Mine", "loop.py:Mine", f"{'x' * 5000}.py:Mine"])
+def test_a_path_that_no_file_can_have_is_refused_like_any_other(sent: Path, code: str) -> None:
+    Path("loop.py").symlink_to("loop.py")
+    sent.write_text(f'strategy = "{code}"\n')
+    with pytest.raises(UserError, match="names code"):
+        read_experiment(sent, {}, {}, ["mine.py:Mine"])
+
+
+def test_an_allowance_that_nothing_needs_is_pointed_out(sent: Path) -> None:
+    sent.write_text('strategy = "fedasync"\n')
+    with pytest.warns(UserWarning, match=r"--allow-import foo\.py:x has no effect: sent\.toml does not name it"):
+        read_experiment(sent, {}, {}, ["foo.py:x"])
+
+
+def test_a_file_is_looked_for_from_the_working_directory(sent: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"there is no other.py in {tmp_path}, the working directory"):
+        from_import_path("other.py:Mine", "strategy")
 
 
 def test_code_that_the_user_gives_needs_no_other_word(sent: Path) -> None:

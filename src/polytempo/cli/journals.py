@@ -1,6 +1,7 @@
 """``polytempo status`` and ``polytempo replay``: what a service's directory tells."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from polytempo.cli.options import AllowImport, Json, Set, parse_assignments
 from polytempo.core.errors import UserError
-from polytempo.serve.journal.opening import settings_in
+from polytempo.core.registry import names_code
+from polytempo.serve.journal.opening import existing_journal, recorded_settings, settings_in
 from polytempo.serve.journal.replay import replay as replay_journal
 from polytempo.serve.journal.replay import what_if
 from polytempo.serve.paths import JOURNAL
@@ -96,10 +98,10 @@ def replay(
     """Rebuild a service's state from its journal and print its digest; or try another strategy on the same arrivals."""
     if strategy is not None:
         changed = {"strategy": strategy, "parameters": parse_assignments(set_)}
-        named = [*allow_import, strategy]
-        method = settings_in(directory, named).model_copy(update=changed)
+        allowed = [*allow_import, *_if_recorded(directory, strategy)]
+        method = settings_in(directory, allowed).model_copy(update=changed)
         method.check()
-        found = what_if(directory, method, until, allowed=named)
+        found = what_if(directory, method, until, allowed=allowed)
         rows = [(found.real.settings.strategy, found.real), (f"{strategy} (what if)", found.other)]
     elif set_:
         raise UserError("--set belongs to --strategy: give both.")
@@ -119,6 +121,13 @@ def replay(
     for name in next(iter(figures.values())):
         table.add_row(name, *(_figure(row[name]) for row in figures.values()))
     Console().print(table)
+
+
+def _if_recorded(directory: Path, strategy: str) -> list[str]:
+    """The strategy that the user names, if the journal names the same code: it needs no --allow-import."""
+    with closing(existing_journal(directory)) as journal:
+        recorded = recorded_settings(journal).import_paths().values()
+    return [strategy] if names_code(strategy, list(recorded)) else []
 
 
 def _write(models: dict[str, Tensor], path: Path) -> None:

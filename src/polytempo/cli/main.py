@@ -28,6 +28,7 @@ from polytempo.cli.progress import progress_bar
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
 from polytempo.core.errors import StrategyError, UserError, exit_code
+from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
@@ -91,6 +92,7 @@ def run(
     if strategy.endswith(".toml"):
         experiment = read_experiment(Path(strategy), parameters, settings, allow_import)
     else:
+        warn_of_unused("the command line", (), allow_import)
         experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
     if experiment.defences() and not quiet:
         print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json else sys.stdout)

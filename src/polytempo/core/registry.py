@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import traceback
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
@@ -72,12 +73,16 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def from_import_path(path: str, kind: str) -> Any:
-    """The object behind ``package.module:name`` or ``some/file.py:name``. A module may lie in the working directory,
-    which is searched for nothing else."""
+    """The object behind ``package.module:name`` or ``some/file.py:name``. The file is looked for from the working
+    directory. A module may lie there too; nothing else is searched for in it."""
     where, _, name = path.rpartition(":")
     if not where:
         raise UserError(f"{kind} {path!r} is no import path. Expected package.module:name or file.py:name.")
     file = imported_file(path)
+    if file is not None and not file.exists():
+        raise UserError(
+            f"{kind} {path!r} cannot be imported: there is no {file} in {Path.cwd()}, the working directory."
+        )
     try:
         module = _import(where) if file is None else _load(file)
     except ModuleNotFoundError as error:
@@ -92,15 +97,40 @@ def from_import_path(path: str, kind: str) -> Any:
 
 def check_imports(source: str, named: Mapping[str, str], allowed: Collection[str]) -> None:
     """Refuse import paths, by the setting that names them, which only ``source`` names and the user has not allowed:
-    whoever wrote it could run any code otherwise."""
-    refused = {setting: path for setting, path in named.items() if path not in allowed}
+    whoever wrote it could run any code otherwise. Two paths that lead to the same file are the same."""
+    known = set(map(_resolved, allowed))
+    refused = {setting: path for setting, path in named.items() if _resolved(path) not in known}
     if refused:
         shown = ", ".join(f"{setting} {path!r}" for setting, path in refused.items())
         repeated = " ".join(f"--allow-import {_quoted(path)}" for path in dict.fromkeys(refused.values()))
+        files = any(imported_file(path) is not None for path in refused.values())
+        hint = " (a file is looked for from the working directory)" if files else ""
         raise UserError(
             f"{source} names code that is not Polytempo's: {shown}. To read it would run that code with your rights. "
-            f"If you trust it, repeat it on the command line: {repeated}"
+            f"If you trust it, repeat it on the command line{hint}: {repeated}"
         )
+    warn_of_unused(source, named.values(), allowed)
+
+
+def warn_of_unused(source: str, named: Collection[str], allowed: Collection[str]) -> None:
+    """Point out import paths that the user allows and that nothing names: perhaps one is misspelt."""
+    unused = [path for path in allowed if not names_code(path, named)]
+    if unused:
+        warnings.warn(f"--allow-import {' '.join(unused)} has no effect: {source} does not name it.", stacklevel=3)
+
+
+def names_code(path: str, named: Collection[str]) -> bool:
+    """Do these import paths lead to the same as this one?"""
+    return _resolved(path) in map(_resolved, named)
+
+
+def _resolved(path: str) -> str:
+    """An import path with its file as the system knows it."""
+    file = imported_file(path)
+    try:
+        return path if file is None else f"{file.resolve()}:{path.rpartition(':')[2]}"
+    except (OSError, ValueError, RuntimeError):  # a loop of links, or a name that no file can have
+        return path
 
 
 def _quoted(path: str) -> str:

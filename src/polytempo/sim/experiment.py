@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import check_imports, imported_file
+from polytempo.core.registry import check_imports, imported_file, names_code
 from polytempo.core.validation import validated
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
 from polytempo.strategies import Strategy
@@ -139,7 +139,7 @@ def read_experiment(
     Code that only the file names is refused unless it is among the ``allowed`` import paths: the file may be a
     stranger's."""
     given = read_toml(path)
-    _check_imports(path, {**given, **settings}, {*allowed, *map(str, settings.values())})
+    _check_imports(path, {**given, **settings}, allowed, list(map(str, settings.values())))
     devices = given.get("devices")
     if isinstance(devices, str) and device_file(devices) is not None and (path.parent / devices).is_file():
         given["devices"] = str(path.parent / devices)
@@ -152,11 +152,12 @@ def read_experiment(
     return make_experiment(**{**given, **settings, "parameters": {**own, **parameters}})
 
 
-def _check_imports(path: Path, given: Mapping[str, Any], allowed: Collection[str]) -> None:
+def _check_imports(path: Path, given: Mapping[str, Any], allowed: Collection[str], vouched: Collection[str]) -> None:
+    """``vouched``: what the user has given as options."""
     named = {field: str(given[field]) for field in IMPORTABLE if ":" in str(given.get(field, ""))}
     if data_file(named.get("data", "")) is not None:
         del named["data"]
-    check_imports(str(path), named, allowed)
+    check_imports(str(path), {field: code for field, code in named.items() if not names_code(code, vouched)}, allowed)
 
 
 def _sha256(path: Path) -> str:
