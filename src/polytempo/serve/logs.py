@@ -16,6 +16,9 @@ RESERVED = frozenset({"time", "level", "event", "error"})
 """Names of fields that every line has, or may have."""
 
 _logger = logging.getLogger("polytempo.serve")
+logging.getLogger("polytempo").addHandler(
+    logging.NullHandler()
+)  # a library is silent until its program sets up logging
 
 
 def log(what: str, *, level: int = logging.INFO, error: BaseException | None = None, **fields: Any) -> None:
