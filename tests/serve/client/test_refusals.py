@@ -1,8 +1,10 @@
 """A client whose updates are refused ends before the server ignores it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from polytempo.core.errors import UserError
@@ -28,7 +30,7 @@ def test_a_loop_that_goes_on_after_refusals_is_stopped_before_the_server_ignores
                     client.push(task, nudge(task, float("nan")), samples=5, timeout=30)
                 said.append(type(refusal.value))
         assert said == [RefusedError] * 5 + [UserError] * 25
-        assert "NaN or Inf. Correct the cause, then make a new Client." in str(refusal.value)
+        assert "NaN in the data. Correct the cause, then make a new Client." in str(refusal.value)
         assert server.shared.meters.refusals["push"] == 5
         with server.client(0) as mended:
             mended.run(lambda task: (nudge(task), 5), updates=1)
@@ -87,3 +89,24 @@ def test_a_limit_of_refusals_that_is_given_counts_failures_of_the_method_too(tmp
             client.run(breaking, updates=1, refusals=1)
         assert refusal.value.failed
         assert server.shared.meters.strategy_failures == 1
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"samples": -5}, "samples is -5. Expected a whole number from 1 to "),
+        ({"samples": 0}, "samples is 0. Expected"),
+        ({"samples": 1.5}, "samples is 1.5. Expected"),
+        ({"samples": None}, "samples is None. Expected"),
+        ({"samples": 2**64}, f"samples is {2**64}. Expected"),
+        ({"samples": 1, "steps": -1}, "steps is -1. Expected a whole number from 0 to "),
+        ({"samples": 1, "chosen": 0.5}, "chosen is 0.5. Expected"),
+    ],
+)
+def test_a_count_that_is_none_is_an_error_with_its_name(tmp_path: Path, counts: Any, message: str) -> None:
+    with running(tmp_path) as server, server.client(0) as client:
+        task = client.task(30)
+        with pytest.raises(UserError, match=re.escape(message)):
+            client.push(task, nudge(task), timeout=30, **counts)
+        client.push(task, nudge(task), samples=np.int64(3), steps=np.uint8(0), timeout=30)  # type: ignore[arg-type]
+        assert server.shared.meters.refusals["push"] == 0

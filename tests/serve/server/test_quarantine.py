@@ -87,7 +87,7 @@ def test_a_client_that_keeps_pushing_nan_is_quarantined_with_the_reason(tmp_path
             assert refused(pushes_nan(served, 0), "NaN or Inf")
         served.shared.access.settle(30)
         reason = Roster.read(tmp_path / ACCESS).quarantined[0].reason
-        assert reason == "3 refusals within 600 s, the last: the update holds NaN or Inf"
+        assert reason.startswith("3 refusals within 600 s, the last: the update holds NaN or Inf")
         assert refused(served.push(0), "in quarantine since")
         assert refused(served.hello(0), "in quarantine since")
         assert served.digest() == before

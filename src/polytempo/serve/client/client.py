@@ -1,12 +1,13 @@
 """A client for devices with a training loop of their own, in any framework: models are named float32 arrays."""
 
 import logging
+import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, SupportsIndex
 
 import numpy as np
 
@@ -31,6 +32,8 @@ __all__ = ["Client", "Membership", "Model", "Task", "Tensors"]
 REFUSALS_IN_A_ROW = 5
 """After so many refused updates a client sends no more. Servers ignore a client after 20 refusals by default."""
 FLOAT32 = Encodings()
+MOST_COUNTED, MOST_CHOSEN = 2**64 - 1, 2**32 - 1
+"""What the protocol can hold."""
 
 
 class Client:
@@ -163,13 +166,16 @@ class Client:
         5 refused updates in a row it sends no more, and is an error at once; those that the server's method failed on
         do not count."""
         self._check_refusals()
+        samples = _whole("samples", samples, least=1)
+        steps = task.work.steps_for(samples) if steps is None else _whole("steps", steps)
+        chosen = None if chosen is None else _whole("chosen", chosen, most=MOST_CHOSEN)
         text, extra = pack_answers(answers or {})
         upload = self._uploads.make(task, tensors, chosen, self._known_schema)
         push = pb.Push(
             task=task.number,
             base=upload.base,
             samples=samples,
-            steps=task.work.steps_for(samples) if steps is None else steps,
+            steps=steps,
             chosen=chosen,
             answers=text,
             ready=ready,
@@ -335,6 +341,17 @@ class Client:
     def _known_schema(self) -> Schema:
         assert self.schema is not None  # nothing else comes before the welcome
         return self.schema
+
+
+def _whole(name: str, value: SupportsIndex, least: int = 0, most: int = MOST_COUNTED) -> int:
+    """A whole number within bounds."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = -1
+    if not least <= count <= most:
+        raise UserError(f"{name} is {value!r}. Expected a whole number from {least} to {most}.")
+    return count
 
 
 def _body(upload: Upload, answers: Sequence[np.ndarray]) -> list[Buffer]:

@@ -137,7 +137,7 @@ def _weights(body: bytearray, start: Tensor, trained: Tensor | None, schema: Sch
             if array is not None:
                 weights[span] = _fitting(name, array, shape)
             elif trained is None or trained[span].any():
-                raise Refused(f"tensor {name!r} is missing")
+                raise Refused(f"tensor {name!r} is missing: push all tensors that the task trains")
     return weights if trained is None else torch.where(trained, weights, start), found
 
 
@@ -193,7 +193,7 @@ def _check_numbers(weights: Tensor, start: Tensor, setting: Setting, operations:
     if moved <= farthest:  # NaN and Inf are not; this way almost all pass in one pass over the numbers
         return
     if not torch.isfinite(weights).all():
-        raise Refused("the update holds NaN or Inf")
+        raise Refused("the update holds NaN or Inf: lower the learning rate, or look for NaN in the data")
     raise Refused(
         f"Update rejected: its distance from the start, {moved:.4g}, exceeds {farthest:.4g} ({bound.words}). Lower the "
         f"learning rate, or raise {bound.setting} in service.toml.",
