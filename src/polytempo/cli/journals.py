@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from polytempo.cli.options import AllowImport, Json, Set, parse_assignments
+from polytempo.cli.options import AllowImport, Json, Set, counted, parse_assignments
 from polytempo.core.errors import UserError
 from polytempo.core.registry import names_code
 from polytempo.serve.journal.opening import existing_journal, recorded_settings, settings_in
@@ -121,6 +121,12 @@ def replay(
     for name in next(iter(figures.values())):
         table.add_row(name, *(_figure(row[name]) for row in figures.values()))
     Console().print(table)
+    real = rows[0][1]
+    if real.from_event:
+        print(
+            f"updates, unasked and mean_staleness are counted from event {real.from_event:,} on, the oldest snapshot."
+        )
+        print(f"Since it began the service has taken {counted(real.service.updates, 'update')}.")
 
 
 def _if_recorded(directory: Path, strategy: str) -> list[str]:

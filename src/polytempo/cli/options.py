@@ -100,3 +100,8 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             parsed[plain] = value
     return parsed
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 update``, ``2,000 updates``"""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import closing
 
 import pytest
 import torch
@@ -178,6 +179,21 @@ def test_what_is_wrong_is_said(served, arguments, says):
     ran = CliRunner().invoke(app, given)
     assert isinstance(ran.exception, UserError)
     assert says in str(ran.exception)
+
+
+def test_a_replay_says_from_which_event_on_it_counts(served):
+    directory, _ = served
+    command = ["replay", str(directory / "journal")]
+    assert "counted from" not in CliRunner().invoke(app, command).stdout
+    with closing(Journal(directory / "journal")) as journal:
+        journal.lock()
+        journal.forget_before_last_snapshot()
+        last = journal.last
+    shown = CliRunner().invoke(app, command).stdout
+    assert f"mean_staleness are counted from event {last} on, the oldest snapshot" in shown
+    assert "the service has taken 4 updates" in shown
+    figures = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["fedasync"]
+    assert (figures["from_event"], figures["updates"]) == (last, 0)
 
 
 def test_a_copy_of_the_directory_goes_on_elsewhere(served, tmp_path_factory):

@@ -34,6 +34,8 @@ class Replayed:
     service: Service
     event: int
     """Number of the last event."""
+    from_event: int
+    """Number of the last event in the snapshot. What is counted is counted from there on."""
     updates: int = 0
     """Updates on the way."""
     stale: int = 0
@@ -46,6 +48,7 @@ class Replayed:
         versions = [branch.version for _, branch in branches(strategy.save_state())]
         return {
             "event": self.event,
+            "from_event": self.from_event,
             "uptime": self.service.now,
             "updates": self.updates,
             "unasked": self.unasked,
@@ -115,7 +118,7 @@ def what_if(
         given = journal_objects(journal, settings, objects)
         check_needed(method.strategy, given, directory)
         real = _oldest(journal, settings, until, given)
-        other = Replayed(method, _as_found(real.service, method, given), real.event)
+        other = Replayed(method, _as_found(real.service, method, given), real.event, real.event)
         for event in _walk(journal, real, until):
             other.event = real.event
             _fire_timers(other, event.at)
@@ -176,7 +179,7 @@ def _loaded(
     torch.set_num_threads(1)  # as in the server
     service = beginning(journal, settings, objects)()
     service.load_state(state)
-    return Replayed(settings, service, event)
+    return Replayed(settings, service, event, event)
 
 
 def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[Event]:
