@@ -44,7 +44,8 @@ def test_options_of_tokens_that_belong_to_others_are_refused_alone(polytempo: Ca
 
 
 def test_an_operator_keeps_its_role_with_a_new_token(polytempo: Call) -> None:
-    polytempo("tokens", "here", "--operator", "anna", "--role", "admin")
+    _, out, _ = polytempo("tokens", "here", "--operator", "anna", "--role", "admin")
+    assert out.endswith("a token to log in as admin\n")
     _, out, _ = polytempo("tokens", "here", "--operator", "anna")
     assert "a token to log in as admin; one that anna had before counts no more" in out
 

@@ -14,7 +14,7 @@ from polytempo.core.errors import UserError
 from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.access.enrolment import CODE_HOURS, make_code
 from polytempo.serve.access.live import release as release_client
-from polytempo.serve.access.roster import Pass, Roster, client_name, utc_now
+from polytempo.serve.access.roster import Pass, Role, Roster, client_name, utc_now
 from polytempo.serve.access.signing import make_backup_key
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client, revoke_operator
 from polytempo.serve.addresses import checked_address
@@ -114,9 +114,7 @@ def tokens(
     elif clients is not None:
         _make(directory, clients, days)
     elif operator is not None:
-        path = make_operator(directory, operator, role, days)
-        role = Roster.read(directory / ACCESS).operators[operator].role
-        print(f"wrote {path}: a token to log in as {role}; one that {operator} had before counts no more")
+        _make_operator(directory, operator, role, days)
     elif revoke is not None:
         revoke_client(directory, revoke)
         print(f"removed client {revoke} from {directory / ACCESS}: a server that runs there ends its session at once")
@@ -192,9 +190,18 @@ def _until(entry: Pass) -> str:
 def _make(directory: Path, clients: int, days: float | None) -> None:
     made = make_tokens(directory, clients, days)
     if not made:
-        print(f"nothing to do: each of the {clients} clients has a token in {directory / ACCESS}")
+        whose = "the client" if clients == 1 else f"each of the {clients} clients"
+        print(f"nothing to do: {whose} has a token in {directory / ACCESS}")
         return
     print(f"wrote {directory / ACCESS}: hashes only, for the server")
     for path in made:
         print(f"wrote {path}")
     print("Next: give each client ca.pem and its own token file, over a channel you trust, and no other file.")
+
+
+def _make_operator(directory: Path, name: str, role: Role | None, days: float | None) -> None:
+    access = directory / ACCESS
+    had_one = access.exists() and name in Roster.read(access).operators
+    path = make_operator(directory, name, role, days)
+    earlier = f"; one that {name} had before counts no more" if had_one else ""
+    print(f"wrote {path}: a token to log in as {Roster.read(access).operators[name].role}{earlier}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polytempo.cli.options import AllowImport, Json
+from polytempo.cli.options import AllowImport, Json, counted
 from polytempo.serve.process.exporting import export as export_models
 
 
@@ -21,6 +21,8 @@ def export(
     if as_json:
         print(json.dumps(index))
         return
-    print(f"wrote {out}: {len(index['models'])} models of {index['strategy']} after event {index['event']:,}")
+    files = len(index["models"])
+    whose = f"the models of {counted(files - 1, 'client')} and of a newcomer"
+    print(f"wrote {out}: {counted(files, 'file')}, {whose}, of {index['strategy']} after event {index['event']:,}")
     path = out / index["models"][0]["file"]
     print(f'Load one with module.load_state_dict(safetensors.torch.load_file("{path}")).')

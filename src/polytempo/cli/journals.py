@@ -39,8 +39,9 @@ def status(
     console = Console()
     state = "running" if found["running"] else "not running; this is how it was last seen"
     console.print(
-        f"{state}: {found['updates']:,} updates, {found['updates_per_second']:.1f}/s, up {found['uptime']:,.0f} s, "
-        f"{found['journal']['events']:,} events, refused {sum(found['refusals'].values()):,}"
+        f"{state}: {counted(found['updates'], 'update')}, {found['updates_per_second']:.1f}/s, "
+        f"up {found['uptime']:,.0f} s, {counted(found['journal']['events'], 'event')}, "
+        f"refused {sum(found['refusals'].values()):,}"
     )
     if found["access_problem"] is not None:
         console.print(f"locked, nobody new is let in: {found['access_problem']}", markup=False)

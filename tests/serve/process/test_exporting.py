@@ -73,7 +73,7 @@ def test_models_are_exported_while_the_server_runs(tmp_path: Path) -> None:
         task = client.task()
         client.push(task, nudge(task), samples=10)
         result = CliRunner().invoke(app, ["export", str(tmp_path), str(tmp_path / "models")], catch_exceptions=False)
-        assert "2 models of fedasync" in result.stdout
+        assert "2 files, the models of 1 client and of a newcomer, of fedasync after event" in result.stdout
         found = load_file(tmp_path / "models" / "client-0.safetensors")
     assert sorted(found) == ["bias", "weight"]
     assert float(found["bias"][0]) > 0
