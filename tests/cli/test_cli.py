@@ -148,6 +148,8 @@ def write_bad_files(folder):
         (folder / name).mkdir()
     (folder / "latin.toml").write_bytes(b'strategy = "fedasync" # \xe9\n')
     (folder / "number.toml").write_text('strategy = "fedasync"\nparameters = 3\n')
+    (folder / "nameless.toml").write_text("clients = 3\n")
+    (folder / "outside.toml").write_text('strategy = "fedasync"\nout = "here"\n')
     (folder / "syntax.py").write_text("class Mine(:\n")
     (folder / "name.py").write_text("import os\n\nclass Mine(Strategie):\n    pass\n")
     (folder / "kinds.py").write_text(
@@ -193,6 +195,8 @@ def write_bad_files(folder):
         (["run", "none.toml"], "none.toml"),
         (["run", "dir.toml"], "not a plain file"),
         (["run", "latin.toml"], "latin.toml is no valid TOML"),
+        (["run", "nameless.toml"], 'nameless.toml names no strategy. Expected a line such as strategy = "fedasync"'),
+        (["run", "outside.toml"], "Unknown setting 'out'. Known: strategy"),
         (["run", "number.toml"], "Expected a table: [parameters]"),
         (["run", "..:x"], "'..:x' cannot be imported"),
         (["run", "nowhere.py:Mine"], "nowhere.py"),
@@ -200,7 +204,7 @@ def write_bad_files(folder):
         (["run", "syntax.py:Mine"], "SyntaxError: invalid syntax (syntax.py, line 1)"),
         (["run", "name.py:Mine"], "NameError: name 'Strategie' is not defined (line 3)"),
         (["run", "kinds.py:Mine"], "Nope"),
-        (["run", "kinds.py:Needy"], "k: Field required."),
+        (["run", "kinds.py:Needy"], "k is missing."),
         (["run", "leave.py:Mine"], "SystemExit: 3"),
         (["run", "os:path"], "expected a class derived from Strategy"),
         (["run", "os:getcwd"], "expected a class derived from Strategy"),

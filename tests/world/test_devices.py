@@ -229,15 +229,17 @@ def test_a_client_has_the_figures_of_its_own_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("jiter = 0.1", "jiter: Extra inputs are not permitted; got 0.1. Keys: seconds_per_step, speed, jitter"),
+        ("jiter = 0.1", "Unknown key 'jiter'. Did you mean 'jitter'. Known: seconds_per_step, speed, jitter"),
         ("jitter = -1.0", "jitter: Input should be greater than or equal to 0"),
         ("speed = 'slwo:0.3x5'", "Did you mean 'slow'"),
+        ("[network]\nupp = 1.0", "Unknown key of network 'upp'. Did you mean 'up'. Known: up, down"),
+        ("[[client]]\nnumber = 0\nsecond_per_step = 1.0", "key of client.0 'second_per_step'. Did you mean"),
         ("[network]\nup = 0.0", "network.up: Input should be greater than 0"),
         ("[[late]]\nclients = 0.1", "need either at .* or by"),
         ("[[late]]\nclients = [10]\nat = 1.0", "late.0: there is no client 10. Clients are numbered 0 to 9"),
         ("[[speed_change]]\nat = 1.0\nfactor = 2.0\nclients = 3", "Expected more than 0, at most 1"),
         ("[[type]]\nname = 'a'\nshare = 0.5\nseconds_per_step = 1.0", "shares sum to 0.5, expected 1"),
-        ("[[client]]\nnumber = 0", "client.0.seconds_per_step: Field required"),
+        ("[[client]]\nnumber = 0", "client.0.seconds_per_step is missing"),
         (
             "[[client]]\nnumber = 1\nseconds_per_step = 1.0",
             "numbers in the .* tables are 1; expected 0 to 0, each once",

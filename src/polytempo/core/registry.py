@@ -65,11 +65,18 @@ def _origin(thing: object) -> tuple[str, str]:
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The message for a name that is not in the table: the nearest right one, and all of them if they are few."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = _nearest(name, names)
+    hint = "" if near is None else f" Did you mean {near!r}?"
     if name.endswith(".py"):
         hint = f" Name what to take from the file: {name}:NAME."
     return f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}."
+
+
+def _nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that somebody may have meant. One of another length is none, whatever letters they share."""
+    alike = [other for other in names if 2 * abs(len(other) - len(name)) < max(len(other), len(name))]
+    found = difflib.get_close_matches(name, alike, n=1, cutoff=0.5 if len(name) <= 3 else 0.6)
+    return found[0] if found else None
 
 
 def from_import_path(path: str, kind: str) -> Any:

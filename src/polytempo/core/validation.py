@@ -1,10 +1,11 @@
 """Settings from keyword arguments, and what pydantic says about bad ones in the words of a UserError."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic_core import ErrorDetails
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
@@ -23,15 +24,57 @@ def validated(model: type[M], given: Mapping[str, Any], where: str) -> M:
     try:
         return model(**given)
     except ValidationError as error:
-        raise refusal(error, where) from None
+        raise refusal(error, where, kind=model) from None
 
 
-def refusal(error: ValidationError, where: str, hint: str = "") -> UserError:
-    """The first complaint as an error to raise: where it is, which key, what is wrong with it, what was given."""
-    first = error.errors()[0]
+def refusal(error: ValidationError, where: str, hint: str = "", kind: type[BaseModel] | None = None) -> UserError:
+    """The first complaint as an error to raise: where it is, which key, what is wrong with it, what was given. ``kind``
+    is the model that was checked, for the names that there are."""
+    first = _worst(error)
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "literal_error":
         return UserError(unknown(key, str(first["input"]), re.findall(r"'([^']+)'", first["ctx"]["expected"])))
-    problem = first["msg"].removeprefix("Value error, ")
+    table = None if kind is None or first["type"] != "extra_forbidden" else _table_at(kind, first["loc"][:-1])
+    if table is not None:
+        return UserError(f"{where}: {_unknown_key(table, first['loc'])}{hint}")
     got = f"; got {first['input']!r}" if key and first["type"] != "missing" else ""
-    return UserError(": ".join([where, *([key] if key else []), problem]) + f"{got}.{hint}")
+    return UserError(f"{where}: {complaint(error)}{got}.{hint}")
+
+
+def complaint(error: ValidationError) -> str:
+    """The first complaint: which key, and what is wrong with it."""
+    first = _worst(error)
+    key = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"{key} is missing"
+    problem = first["msg"].removeprefix("Value error, ")
+    return f"{key}: {problem}" if key else problem
+
+
+def _worst(error: ValidationError) -> ErrorDetails:
+    """The first complaint, but for keys that are missing: they may be there and misspelt."""
+    return min(error.errors(), key=lambda one: one["type"] == "missing")
+
+
+def _unknown_key(table: type[BaseModel], at: Sequence[str | int]) -> str:
+    keys = [field.alias or name for name, field in table.model_fields.items()]
+    inside = f"key of {'.'.join(map(str, at[:-1]))}" if len(at) > 1 else "key"
+    return unknown(inside, str(at[-1]), keys)
+
+
+def _table_at(kind: type[BaseModel], at: Sequence[str | int]) -> type[BaseModel] | None:
+    """The model of an inner table; None where that is not clear."""
+    for part in (part for part in at if isinstance(part, str)):
+        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
+        models = list(_models_in(fields[part].annotation)) if part in fields else []
+        if len(models) != 1:
+            return None
+        kind = models[0]
+    return kind
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)

@@ -140,6 +140,8 @@ def read_experiment(
     stranger's."""
     given = read_toml(path)
     _check_imports(path, {**given, **settings}, allowed, list(map(str, settings.values())))
+    if "strategy" not in given:
+        raise UserError(f'{path} names no strategy. Expected a line such as strategy = "fedasync".')
     devices = given.get("devices")
     if isinstance(devices, str) and device_file(devices) is not None and (path.parent / devices).is_file():
         given["devices"] = str(path.parent / devices)

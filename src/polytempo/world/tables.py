@@ -29,12 +29,12 @@ T = TypeVar("T", bound=FileTable)
 
 
 def checked(kind: type[T], table: Mapping[str, Any], where: str) -> T:
-    """The table as a model. The error names the key, what is wrong with it, and the keys there are."""
+    """The table as a model. The error names the key and what is wrong with it, and for an unknown one the keys there
+    are."""
     try:
         return kind.model_validate(dict(table))
     except ValidationError as error:
-        keys = ", ".join(field.alias or name for name, field in kind.model_fields.items())
-        raise refusal(error, where, f" Keys: {keys}.") from None
+        raise refusal(error, where, kind=kind) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
