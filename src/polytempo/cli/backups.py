@@ -6,9 +6,19 @@ from typing import Annotated
 
 import typer
 
-from polytempo.cli.options import AcceptVersion, AllowImport, Json, LeaveOut, LoseTail
+from polytempo.cli.options import (
+    GIVEN_OTHERWISE,
+    AcceptVersion,
+    AllowImport,
+    Json,
+    LeaveOut,
+    LoseTail,
+    parse_assignments,
+)
 from polytempo.core.errors import UserError
+from polytempo.core.registry import quoted
 from polytempo.serve.journal.continuing import Consent
+from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, OPERATIONS
 from polytempo.serve.process.backup import back_up
 from polytempo.serve.process.backup import restore as restore_backup
@@ -20,6 +30,11 @@ def backup(
     as_json: Json = False,
 ) -> None:
     """Copy a service while it runs: its journal up to one event, who may talk to it, its settings; no key, no token."""
+    if to.resolve().is_relative_to(directory.resolve()):
+        raise UserError(
+            f"{to} lies in {directory}, the directory of the service itself. Nothing was written. Choose a directory "
+            "elsewhere, best on another disk: what harms the service must not harm its backups."
+        )
     made = back_up(directory, to)
     event, files = made.manifest.event, len(made.manifest.sha256)
     if as_json:
@@ -65,6 +80,21 @@ def restore(
         print(f"{directory / ACCESS} is as old as the backup: revoke again what was revoked since.")
     if unsigned and OPERATIONS in restored.manifest.sha256 and OPERATIONS not in restored.kept:
         print(f"{directory / OPERATIONS} is that of a backup that was not checked: read it before you start.")
-    print("Next: put server.pem, server.key and backup.key there if they are not, and start `polytempo serve`")
-    print("with what it had (and its --listen, --admin and --mtls, which are not in a backup):")
-    print(f"  {json.dumps(restored.manifest.settings)}")
+    print(
+        "Next: put server.pem, server.key and backup.key there if they are not, and start it with this command, and its"
+    )
+    print("--listen, --admin and --mtls, which are not in a backup:")
+    print(f"  {serve_command(directory, restored.settings)}")
+
+
+def serve_command(directory: Path, settings: ServiceSettings) -> str:
+    """The command that starts the service in a directory. What has its default is left out."""
+    words = ["polytempo", "serve", settings.strategy, "--dir", str(directory)]
+    for name, value in settings.lasting().items():
+        field = ServiceSettings.model_fields[name]
+        if name not in GIVEN_OTHERWISE and value != field.default:
+            words += [f"--{name.replace('_', '-')}", "none" if value is None else str(value)]
+    for name, value in settings.parameters.items():
+        plain = isinstance(value, str) and parse_assignments([f"it={value}"]) == {"it": value}
+        words += ["--set", f"{name}={value if plain else json.dumps(value)}"]
+    return " ".join(map(quoted, words))

@@ -109,7 +109,7 @@ def check_imports(source: str, named: Mapping[str, str], allowed: Collection[str
     refused = {setting: path for setting, path in named.items() if _resolved(path) not in known}
     if refused:
         shown = ", ".join(f"{setting} {path!r}" for setting, path in refused.items())
-        repeated = " ".join(f"--allow-import {_quoted(path)}" for path in dict.fromkeys(refused.values()))
+        repeated = " ".join(f"--allow-import {quoted(path)}" for path in dict.fromkeys(refused.values()))
         files = any(imported_file(path) is not None for path in refused.values())
         hint = " (a file is looked for from the working directory)" if files else ""
         raise UserError(
@@ -140,9 +140,9 @@ def _resolved(path: str) -> str:
         return path
 
 
-def _quoted(path: str) -> str:
+def quoted(word: str) -> str:
     """For a shell to take as one word, whatever a stranger has written there."""
-    return shlex.quote(path.encode("unicode_escape").decode())
+    return shlex.quote(word if word.isprintable() else word.encode("unicode_escape").decode())
 
 
 def imported_file(path: str) -> Path | None:

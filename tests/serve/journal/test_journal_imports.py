@@ -226,7 +226,7 @@ def test_a_class_that_a_snapshot_names_is_not_imported(service, canary, monkeypa
 
 def test_restored_code_runs_only_if_it_is_repeated(own, canary, tmp_path) -> None:
     back_up(own, tmp_path / "copy")
-    with pytest.raises(UserError, match="--allow-import"):
+    with pytest.raises(UserError, match=f"^The backup in {tmp_path / 'copy'} names code .*--allow-import"):
         restore(tmp_path / "copy", tmp_path / "elsewhere", unsigned=True)
     assert not marker(canary).exists()
     restore(tmp_path / "copy", tmp_path / "elsewhere", allowed=[f"{canary}:Mine"], unsigned=True)

@@ -2,16 +2,20 @@
 
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import threading
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from polytempo.cli.backups import serve_command
 from polytempo.cli.main import app
+from polytempo.cli.options import parse_assignments
 from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.access.enrolment import enrol, make_code
 from polytempo.serve.access.roster import Roster
@@ -20,6 +24,7 @@ from polytempo.serve.journal import copying
 from polytempo.serve.journal import store as journals
 from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
 from polytempo.serve.journal.replay import replay
+from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, DATABASE
 from polytempo.serve.process.backup import Manifest, back_up
@@ -182,6 +187,10 @@ def damage(path):
         (lambda copy: damage(copy / "journal" / DATABASE), "journal/journal.sqlite is not what was written"),
         (lambda copy: (copy / "journal/initial.safetensors").unlink(), "initial.safetensors is missing"),
         (lambda copy: (copy / "manifest.json").write_text("{"), "manifest.json cannot be read"),
+        (
+            lambda copy: (copy / "manifest.json").write_text("{}"),
+            r"manifest\.json cannot be read \(event is missing\)\. Nothing was changed",
+        ),
         (lambda copy: (copy / "manifest.json").unlink(), "is no backup"),
     ],
 )
@@ -309,11 +318,33 @@ def test_what_root_restores_into_somebodys_directory_is_theirs(stopped, tmp_path
     assert {path.stat().st_uid for path in elsewhere.rglob("*")} == {12345}
 
 
-def test_the_commands_tell_the_event_and_the_digest(stopped, tmp_path):
-    digest = replay(stopped / "journal").figures()["digest"]
-    said = CliRunner().invoke(app, ["backup", str(stopped), str(tmp_path / "copy"), "--json"])
+def test_the_commands_tell_the_event_and_the_digest(stopped, tmp_path_factory):
+    digest, outside = replay(stopped / "journal").figures()["digest"], tmp_path_factory.mktemp("outside")
+    said = CliRunner().invoke(app, ["backup", str(stopped), str(outside / "copy"), "--json"])
     event = json.loads(said.stdout)["event"]
-    assert event == Manifest.model_validate_json((tmp_path / "copy/manifest.json").read_text()).event
-    said = CliRunner().invoke(app, ["restore", str(tmp_path / "copy"), str(tmp_path / "elsewhere"), "--unsigned"])
+    assert event == Manifest.model_validate_json((outside / "copy/manifest.json").read_text()).event
+    said = CliRunner().invoke(app, ["restore", str(outside / "copy"), str(outside / "elsewhere"), "--unsigned"])
     assert f"to event {event}" in said.stdout
     assert digest in said.stdout
+    assert f"  polytempo serve fedasync --dir {outside / 'elsewhere'} --clip none" in said.stdout
+
+
+def test_a_backup_in_the_directory_of_the_service_is_refused(stopped, monkeypatch):
+    monkeypatch.chdir(stopped)
+    for to in (str(stopped / "copy"), "journal/../deep/er", "journal/copy"):
+        ran = CliRunner().invoke(app, ["backup", ".", to])
+        assert isinstance(ran.exception, UserError)
+        assert "the directory of the service itself. Nothing was written. Choose" in str(ran.exception)
+    assert not (stopped / "deep").exists()
+
+
+def test_the_command_to_start_a_service_has_all_that_is_no_default():
+    chosen = {"clip": None, "lr": "step:0.1:0.5:9", "steps": 3, "model": "own file.py:net"}
+    parameters = {"staleness": "hinge:1:4", "mixing": 0.25, "name": "5"}
+    settings = make_settings(strategy="fedasync", parameters=parameters, **chosen)
+    words = shlex.split(serve_command(Path("here"), settings))
+    assert words[:5] == ["polytempo", "serve", "fedasync", "--dir", "here"]
+    given = dict(zip(words[5:-6:2], words[6:-6:2], strict=True))
+    assert given == {"--clip": "none", "--lr": "step:0.1:0.5:9", "--steps": "3", "--model": "own file.py:net"}
+    assert parse_assignments(words[-5::2]) == parameters
+    assert words[-5] == "staleness=hinge:1:4"

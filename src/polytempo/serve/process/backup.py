@@ -23,11 +23,14 @@ from pydantic import BaseModel, ValidationError
 from polytempo.core.disk.files import hand_over_folder, make_directory, sync_directory, write_bytes
 from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.errors import UserError
+from polytempo.core.registry import check_imports
+from polytempo.core.validation import complaint
 from polytempo.serve.access.roster import Roster, with_tables
 from polytempo.serve.access.signing import backup_signer, backup_verifier, is_signed_by
 from polytempo.serve.journal.continuing import NO_CONSENT, RENUMBERED_BY, Consent
 from polytempo.serve.journal.copying import COPIED, copy_file, copy_journal, write_new
-from polytempo.serve.journal.opening import open_service, settings_in
+from polytempo.serve.journal.opening import existing_journal, open_service, recorded_settings
+from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, JOURNAL, OPERATIONS
 from polytempo.serve.process.backup_files import copy_checked, damaged, read_checked, read_small
@@ -68,6 +71,8 @@ class Restored:
     """A service made from a copy, before anybody starts it."""
 
     manifest: Manifest
+    settings: ServiceSettings
+    """Those that its journal was begun with."""
     event: int
     """Number of the last event that was recovered."""
     digest: str
@@ -133,7 +138,8 @@ def restore(
             for name, sha256 in manifest.sha256.items():
                 if name not in BESIDE:
                     copy_checked(backup, name, sha256, making / name.removeprefix(f"{JOURNAL}/"))
-            event, digest = _renumber(making, consent, allowed)
+            settings = _settings(backup, making, allowed)
+            event, digest = _renumber(making, settings, consent)
             kept = [name for name in BESIDE if (directory / name).exists()]
             if roster is not None and ACCESS not in kept:
                 roster.write(directory / ACCESS)
@@ -145,12 +151,20 @@ def restore(
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
-    return Restored(manifest, event, digest, kept)
+    return Restored(manifest, settings, event, digest, kept)
 
 
-def _renumber(journal: Path, consent: Consent, allowed: Collection[str]) -> tuple[int, str]:
+def _settings(backup: Path, copied: Path, allowed: Collection[str]) -> ServiceSettings:
+    """What the journal of a backup was begun with, as far as it is allowed."""
+    with closing(existing_journal(copied)) as journal:
+        settings = recorded_settings(journal)
+    check_imports(f"The backup in {backup}", settings.import_paths(), allowed)
+    return settings
+
+
+def _renumber(journal: Path, settings: ServiceSettings, consent: Consent) -> tuple[int, str]:
     """Recover the state, and let orders be numbered from far ahead on. The last event before, and its digest."""
-    opened = open_service(journal, settings_in(journal, allowed), consent)
+    opened = open_service(journal, settings, consent)
     with closing(opened.journal):
         service, event, digest = opened.service, opened.journal.last, opened.service.digest()
         opened.journal.append([Event("renumbered", service.now, number=service.number + RENUMBERED_BY)])
@@ -167,7 +181,7 @@ def _manifest(backup: Path, key: Path | None) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
-        raise damaged(backup, f"{MANIFEST} cannot be read ({error})") from None
+        raise damaged(backup, f"{MANIFEST} cannot be read ({complaint(error)})") from None
     for name in manifest.sha256:
         folder, _, file = name.rpartition("/")
         if name not in BESIDE and not (folder == JOURNAL and COPIED.fullmatch(file)):
