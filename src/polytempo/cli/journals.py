@@ -20,7 +20,7 @@ from polytempo.serve.journal.opening import existing_journal, recorded_settings,
 from polytempo.serve.journal.replay import replay as replay_journal
 from polytempo.serve.journal.replay import what_if
 from polytempo.serve.paths import JOURNAL
-from polytempo.serve.server.status import read_status
+from polytempo.serve.server.status import NotStartedError, read_status
 from polytempo.strategies.base.served import served_models
 
 
@@ -30,9 +30,9 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show how a service is doing: clients, versions, staleness, branches, updates per second."""
-    found = read_status(directory / JOURNAL)
     if check:
-        raise typer.Exit(0 if found["running"] else 1)
+        raise typer.Exit(0 if _is_running(directory / JOURNAL) else 1)
+    found = read_status(directory / JOURNAL)
     if as_json:
         print(json.dumps(found))
         return
@@ -55,6 +55,13 @@ def status(
     for row in found["clients"]:
         if row["quarantined"] is not None:
             console.print(f"client {row['client']} is in quarantine: {row['quarantined']}", markup=False)
+
+
+def _is_running(journal: Path) -> bool:
+    try:
+        return bool(read_status(journal)["running"])
+    except NotStartedError:
+        return False
 
 
 def _client_table(found: dict[str, Any]) -> Table:

@@ -137,6 +137,14 @@ def test_a_stranger_is_not_erased(service: Path) -> None:
         erase(service / "elsewhere", 1)
 
 
+def test_after_it_there_is_no_status_until_the_next_start(service: Path) -> None:
+    erase(service, ERASED)
+    ran = CliRunner().invoke(app, ["status", "--dir", str(service)])
+    assert isinstance(ran.exception, UserError)
+    assert "There is nothing to show until the service has started again" in str(ran.exception)
+    assert CliRunner().invoke(app, ["status", "--dir", str(service), "--check"]).exit_code == 1
+
+
 def test_the_command_says_what_remains(service: Path) -> None:
     result = CliRunner().invoke(app, ["erase", str(service), str(ERASED)], catch_exceptions=False)
     assert f"erased client {ERASED}" in result.stdout

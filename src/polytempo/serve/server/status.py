@@ -77,8 +77,17 @@ class StatusFile:
         return (updates - before) / (now - began) if now > began else 0.0
 
 
+class NotStartedError(UserError):
+    """A service that is there and has told nothing of itself: it has not run since it was restored or erased from."""
+
+
 def read_status(directory: Path) -> dict[str, Any]:
     """The last status, with ``running``: is the server alive?"""
+    if not (directory / STATUS).exists() and Journal.exists(directory):
+        raise NotStartedError(
+            f"{directory} holds no status, as after `polytempo erase` and `polytempo restore`. There is nothing to "
+            "show until the service has started again (polytempo serve)."
+        )
     try:
         status: dict[str, Any] = json.loads(read_plain(directory / STATUS))
         fresh = abs(time.time() - status["written"]) < 10 * WRITTEN_EVERY  # written later than now: the clock was set
