@@ -1,5 +1,8 @@
 """What an operator allows a start to do: leave an event out, replay with a mended method, lose the tail."""
 
+import asyncio
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.failures import UnreplayableError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.paths import APPLYING
+from polytempo.serve.process.ending import StuckError
+from polytempo.serve.process.watchdog import opened_in_time
 from polytempo.serve.state.service import Service
 from support import bad_methods
 from support.damage import flip
@@ -98,6 +103,43 @@ def test_the_tail_from_a_deadly_event_on_can_be_lost(tmp_path: Path) -> None:
         opened = open_service(directory / "journal", served.settings, Consent(lose_tail=True))
         assert opened.service.updates == 1
         opened.journal.close()
+
+
+def test_after_the_refusal_the_tail_is_lost_without_another_try(tmp_path: Path) -> None:
+    bad_methods.RELEASED.set()  # it would be taken if it were tried
+    with hosted(tmp_path, BAD) as served:
+        directory = with_deadly_last_event(served, tmp_path / "crash")
+        marker = Applying(directory / "journal" / APPLYING)
+        marker.begin(6)
+        marker.close()
+        with pytest.raises(JournalError, match=r"last resort, start with --lose-tail to lose event 6 and everything"):
+            open_service(directory / "journal", served.settings)
+        opened = open_service(directory / "journal", served.settings, Consent(lose_tail=True))
+        assert opened.service.updates == 1
+        opened.journal.close()
+
+
+def test_after_a_replay_that_hangs_the_tail_is_lost_without_another_try(tmp_path: Path) -> None:
+    bad_methods.RELEASED.clear()
+    with hosted(tmp_path, BAD) as served:
+        hanging = with_deadly_last_event(served, tmp_path / "hanging")
+        begin = partial(open_service, hanging / "journal", served.settings, Consent(), None)
+        with pytest.raises(StuckError, match=r"event 6 .*--lose-tail to lose event 6 and everything after it"):
+            asyncio.run(opened_in_time(begin, 0.05, (), asyncio.Event()))
+        directory = shutil.copytree(hanging, tmp_path / "next")
+        bad_methods.RELEASED.set()
+        opened = open_service(directory / "journal", served.settings, Consent(lose_tail=True))
+        assert opened.service.updates == 1
+        opened.journal.close()
+
+
+def test_an_event_that_came_back_after_all_is_not_lost_with_the_tail(tmp_path: Path) -> None:
+    marker = Applying(tmp_path / APPLYING)
+    marker.begin(6)
+    marker.name(6)
+    assert Applying(tmp_path / APPLYING).named == 6
+    marker.end()
+    assert Applying(tmp_path / APPLYING).named is None
 
 
 # Events that are left out.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from polytempo.serve.state.events import Event
 
-RECORD = struct.Struct("<QQQQQQQ")
+RECORD = struct.Struct("<QQQQQQQQ")
 """The event being applied (0: none), the event that the last process died in (0: none), how often in a row, which code
 did (0: not known); the first event that was never applied (0: not known), the last that was refused (0: none), and
-since which start of the machine these two are known (0: not known)."""
+since which start of the machine these two are known (0: not known); the event that the operator was told of (0: none)."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 """Another one after each start of the machine."""
 DEATHS = 2
@@ -35,7 +35,7 @@ class Applying:
         if path is not None:
             with suppress(OSError):
                 self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        died_in, self._died_in, self._deaths, self._code, self._first_new, self._refused, boot = self._read()
+        died_in, self._died_in, self._deaths, self._code, self._first_new, self._refused, boot, self._named = self._read()
         if died_in:
             self._died_in, self._deaths = died_in, self._deaths + 1 if died_in == self._died_in else 1
         self._boot = _boot()
@@ -48,6 +48,8 @@ class Applying:
         self._write()
 
     def end(self) -> None:
+        if self.number == self._named:  # it came back
+            self._named = 0
         self.number = 0
         self._write()
 
@@ -80,6 +82,16 @@ class Applying:
         """The event that the last processes died in, if it was the same one more than once."""
         return self._died_in if self._deaths >= DEATHS else None
 
+    @property
+    def named(self) -> int | None:
+        """The event that the operator was told of: the method hangs in it, or ends the process."""
+        return self._named or None
+
+    def name(self, number: int) -> None:
+        """The operator is told of this event now."""
+        self._named = number
+        self._write()
+
     def try_again(self) -> None:
         """Let the next start try the fatal event once more: what was wrong may be mended by then."""
         self._deaths = DEATHS - 1
@@ -88,13 +100,13 @@ class Applying:
     def use_code(self, code: int) -> None:
         """From now on this version of the code applies events. Deaths of another one do not count."""
         if self._code not in (0, code):
-            self._died_in = self._deaths = 0
+            self._died_in = self._deaths = self._named = 0
         self._code = code
         self._write()
 
     def clear(self, last: int) -> None:
         """Every event up to the last has been applied: nothing is suspected any more."""
-        self._died_in = self._deaths = self._refused = 0
+        self._died_in = self._deaths = self._refused = self._named = 0
         self.reach(last)
         self._write()
 
@@ -112,7 +124,7 @@ class Applying:
         if self._file is not None:
             with suppress(OSError):
                 suspected = (self._died_in, self._deaths, self._code)
-                known = (self._first_new, self._refused, self._boot)
+                known = (self._first_new, self._refused, self._boot, self._named)
                 os.pwrite(self._file, RECORD.pack(self.number, *suspected, *known), 0)
 
 

@@ -97,18 +97,21 @@ def _end_of_replay(journal: Journal, versions: Mapping[str, str], consent: Conse
     """The last event that may be replayed."""
     if journal.about["versions"] != versions and not consent.accept_version:
         return _end_for_other_version(journal, versions, consent)
-    journal.applying.use_code(code_of(versions))
-    fatal = journal.applying.fatal_event
-    if fatal is None or fatal in consent.leave_out or fatal > journal.last:
+    applying, newest = journal.applying, journal.newest_snapshot() or 0
+    applying.use_code(code_of(versions))
+    fatal = applying.fatal_event or (applying.named if consent.lose_tail else None)
+    if fatal is None or fatal in consent.leave_out or not newest < fatal <= journal.last:
         return journal.last
     if consent.lose_tail:
         return fatal - 1
-    journal.applying.try_again()
+    applying.try_again()
+    applying.name(fatal)
     raise JournalError(
         f"Event {fatal} ({journal.description_of(fatal)}) was being applied when the server on the journal in "
         f"{journal.directory} last ended, and again when it was replayed: the strategy hangs, uses up the memory or "
         f"ends the process. Nothing was changed. Start with {leave_out_options({*consent.leave_out, fatal})} to go on "
-        "without it; mend the strategy and start with --accept-version; or start again to try once more."
+        "without it; mend the strategy and start with --accept-version; start again to try once more; or, as a last "
+        f"resort, start with --lose-tail to lose event {fatal} and everything after it."
     )
 
 

@@ -56,6 +56,7 @@ class Watchdog:
                 stack=self._host.pulse.stack(),
             )
             if number := applying.number:
+                applying.name(number)
                 self._keeping = in_thread(lambda: self._keep_state_before(number))
 
     async def stop(self, deadline: float) -> None:
@@ -117,10 +118,12 @@ async def opened_in_time(
         for applying in [journal.applying for journal in journals]:
             number, description = applying.number, applying.description
             if number and time.monotonic() - applying.since >= event_seconds and not opening.done():
+                applying.name(number)
                 raise StuckError(
                     f"The strategy does not come back from {description}, which is replayed. Start with "
-                    f"{leave_out_options({*left_out, number})} to go on without it; or mend the strategy and start "
-                    "with --accept-version; or raise watchdog.event_seconds in service.toml.",
+                    f"{leave_out_options({*left_out, number})} to go on without it; mend the strategy and start with "
+                    "--accept-version; raise watchdog.event_seconds in service.toml; or, as a last resort, start with "
+                    f"--lose-tail to lose event {number} and everything after it.",
                     code=2,
                 )
     return opening.result()
