@@ -20,7 +20,7 @@ from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.access.enrolment import enrol, make_code
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.journal import copying
+from polytempo.serve.journal import copying, opening
 from polytempo.serve.journal import store as journals
 from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
 from polytempo.serve.journal.replay import replay
@@ -29,7 +29,7 @@ from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, DATABASE
 from polytempo.serve.process.backup import Manifest, back_up
 from polytempo.serve.process.backup import restore as restore_backup
-from support.serving import hosted, nudge, running, some_events
+from support.serving import hosted, nudge, running, some_events, tiny_settings
 
 restore = partial(restore_backup, unsigned=True)
 """Signatures have tests of their own: test_backup_trust.py."""
@@ -223,6 +223,17 @@ def test_restore_takes_the_advice_that_it_gives_about_another_version(stopped, t
     result = CliRunner().invoke(app, [*command, option], catch_exceptions=False)
     renumbered = event + 1  # clients may hold tasks of the other version
     assert json.loads(result.stdout)["event"] == (renumbered if option == "--accept-version" else 1)
+
+
+def test_another_version_can_start_what_was_restored(stopped, tmp_path, monkeypatch):
+    back_up(stopped, tmp_path / "copy")
+    restore(tmp_path / "copy", tmp_path / "elsewhere")
+    with closing(Journal(tmp_path / "elsewhere" / "journal")) as journal:
+        assert journal.newest_snapshot() == journal.last
+    monkeypatch.setattr(opening, "code_versions", lambda _: {"code": "another"})
+    opened = opening.open_service(tmp_path / "elsewhere" / "journal", tiny_settings(tmp_path))
+    assert opened.service.number > RENUMBERED_BY
+    opened.journal.close()
 
 
 def test_restore_leaves_out_an_event_that_is_named(stopped, tmp_path):

@@ -31,6 +31,7 @@ from polytempo.serve.journal.continuing import NO_CONSENT, RENUMBERED_BY, Consen
 from polytempo.serve.journal.copying import COPIED, copy_file, copy_journal, write_new
 from polytempo.serve.journal.opening import existing_journal, open_service, recorded_settings
 from polytempo.serve.journal.settings import ServiceSettings
+from polytempo.serve.journal.snapshots import Snapshots
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, JOURNAL, OPERATIONS
 from polytempo.serve.process.backup_files import copy_checked, damaged, read_checked, read_small
@@ -163,11 +164,16 @@ def _settings(backup: Path, copied: Path, allowed: Collection[str]) -> ServiceSe
 
 
 def _renumber(journal: Path, settings: ServiceSettings, consent: Consent) -> tuple[int, str]:
-    """Recover the state, and let orders be numbered from far ahead on. The last event before, and its digest."""
+    """Recover the state, and let orders be numbered from far ahead on. It ends with a snapshot, as a clean stop does:
+    another version may start next. Returns the last event before, and its digest."""
     opened = open_service(journal, settings, consent)
     with closing(opened.journal):
         service, event, digest = opened.service, opened.journal.last, opened.service.digest()
-        opened.journal.append([Event("renumbered", service.now, number=service.number + RENUMBERED_BY)])
+        renumbered = Event("renumbered", service.now, number=service.number + RENUMBERED_BY)
+        opened.journal.append([renumbered])
+        service.apply(renumbered)
+        with closing(Snapshots(opened.journal)) as snapshots:
+            snapshots.finish(service)
     return event, digest
 
 
