@@ -14,7 +14,7 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import open_service
-from polytempo.serve.journal.replay import replay, what_if
+from polytempo.serve.journal.replay import newest, replay, what_if
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.server.status import read_status
 from polytempo.strategies import Strategy, strategy
@@ -121,10 +121,30 @@ def test_a_state_that_the_journal_does_not_hold_is_an_error(served, until):
         replay(served[0] / "journal", until)
 
 
-def test_a_journal_of_another_version_is_not_replayed(served, monkeypatch):
+@pytest.fixture
+def other_version(monkeypatch):
     monkeypatch.setattr("polytempo.serve.journal.replay.code_versions", lambda _: {"code": "other"})
-    with pytest.raises(UserError, match="another version"):
-        replay(served[0] / "journal")
+
+
+@pytest.mark.parametrize("read", [lambda directory: replay(directory / "journal"), newest])
+def test_the_last_state_of_another_version_is_read_where_a_snapshot_is_the_end(served, other_version, read):
+    directory, digest = served
+    assert read(directory).figures()["digest"] == digest
+
+
+def test_the_events_of_another_version_are_not_replayed(served, other_version):
+    with pytest.raises(JournalError, match=r"another version.* It can read the states after events 0, "):
+        replay(served[0] / "journal", 2)
+    with pytest.raises(JournalError, match=r"another version.* take a journal that this version has written"):
+        what_if(served[0] / "journal", tiny_settings(served[0]))
+
+
+@pytest.mark.parametrize("read", [lambda directory: replay(directory / "journal"), newest])
+def test_where_another_version_did_not_stop_cleanly_the_message_says_what_to_do(tmp_path, other_version, read):
+    with hosted(tmp_path) as crashed:
+        some_events(crashed)
+    with pytest.raises(JournalError, match="start and stop the service once with this version"):
+        read(tmp_path)
 
 
 def test_the_status_tells_of_clients_versions_staleness_and_branches(served):

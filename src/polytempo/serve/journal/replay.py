@@ -74,9 +74,13 @@ def replay(
     objects: Mapping[str, Any] | None = None,
     allowed: Collection[str] = (),
 ) -> Replayed:
-    """The state after the last event, or after event ``until``. ``allowed`` is that of ``settings_of``."""
+    """The state after the last event, or after event ``until``. ``allowed`` is that of ``settings_of``. Of a journal of
+    another version it is read, if there is a snapshot of it."""
     with _open(directory) as journal:
-        replayed = _oldest(journal, settings_of(journal, allowed), until, objects)
+        settings = settings_of(journal, allowed)
+        _check_holds(journal, until)
+        start = journal.snapshots()[0] if _is_of_this_version(journal, settings) else _snapshot_at(journal, until)
+        replayed = _loaded(journal, settings, objects, start, journal.load_snapshot(start))
         for _ in _walk(journal, replayed, until):
             pass
     return replayed
@@ -84,11 +88,16 @@ def replay(
 
 def newest(directory: Path, allowed: Collection[str] = ()) -> Replayed:
     """The state that the service in this directory, or on the journal in it, has now, from the newest snapshot: with as
-    few events on the way as can be. ``allowed`` is that of ``settings_of``."""
+    few events on the way as can be, and none in a journal of another version. ``allowed`` is that of
+    ``settings_of``."""
     with _open(_journal_in(directory)) as journal:
         settings = settings_of(journal, allowed)
-        _check_versions(journal, settings)
-        replayed = _loaded(journal, settings, None, *newest_snapshot(journal))
+        if _is_of_this_version(journal, settings):
+            number, state = newest_snapshot(journal)
+        else:
+            number = _snapshot_at(journal, None)
+            state = journal.load_snapshot(number)
+        replayed = _loaded(journal, settings, None, number, state)
         for _ in _walk(journal, replayed, None):
             pass
     return replayed
@@ -117,7 +126,13 @@ def what_if(
         settings = settings_of(journal, allowed)
         given = journal_objects(journal, settings, objects)
         check_needed(method.strategy, given, directory)
-        real = _oldest(journal, settings, until, given)
+        _check_holds(journal, until)
+        if not _is_of_this_version(journal, settings):
+            raise JournalError(
+                f"{_of_another_version(journal)} To try another strategy, take a journal that this version has written."
+            )
+        oldest = journal.snapshots()[0]
+        real = _loaded(journal, settings, given, oldest, journal.load_snapshot(oldest))
         other = Replayed(method, _as_found(real.service, method, given), real.event, real.event)
         for event in _walk(journal, real, until):
             other.event = real.event
@@ -154,22 +169,38 @@ def _open(directory: Path) -> Iterator[Journal]:
         journal.close()
 
 
-def _oldest(
-    journal: Journal, settings: ServiceSettings, until: int | None, objects: Mapping[str, Any] | None
-) -> Replayed:
+def _check_holds(journal: Journal, until: int | None) -> None:
     oldest = journal.snapshots()[0]
     if until is not None and not oldest <= until <= journal.last:
         raise UserError(f"The journal holds the states after events {oldest} to {journal.last}, not after {until}.")
-    _check_versions(journal, settings)
-    return _loaded(journal, settings, objects, oldest, journal.load_snapshot(oldest))
 
 
-def _check_versions(journal: Journal, settings: ServiceSettings) -> None:
-    if journal.about["versions"] != code_versions(settings):
-        raise JournalError(
-            f"The journal in {journal.directory} was written by another version of the code, or on another kind of "
-            "machine, and is not replayed by this one."
-        )
+def _is_of_this_version(journal: Journal, settings: ServiceSettings) -> bool:
+    """Does this version replay the journal's events to the same bits?"""
+    versions: dict[str, str] = journal.about["versions"]
+    return versions == code_versions(settings)
+
+
+def _snapshot_at(journal: Journal, until: int | None) -> int:
+    """The snapshot after this event, or after the last one: there is nothing to replay behind it."""
+    number = journal.last if until is None else until
+    snapshots = journal.snapshots()
+    if number in snapshots:
+        return number
+    if until is not None:
+        shown = ", ".join(map(str, snapshots))
+        raise JournalError(f"{_of_another_version(journal)} It can read the states after events {shown}.")
+    raise JournalError(
+        f"{_of_another_version(journal)} Use the version that wrote it; or start and stop the service once with this "
+        "version, which makes a snapshot that it can read."
+    )
+
+
+def _of_another_version(journal: Journal) -> str:
+    return (
+        f"The journal in {journal.directory} was written by another version of the code, or on another kind of "
+        "machine. This version cannot replay its events bit for bit."
+    )
 
 
 def _loaded(
