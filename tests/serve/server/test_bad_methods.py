@@ -14,6 +14,7 @@ from polytempo.serve.journal.opening import open_service
 from polytempo.serve.process import watchdog as watchdog_module
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.watchdog import Watchdog
+from polytempo.serve.server.operations import Operations, WatchdogRule
 from support import bad_methods
 from support.serving import Hosted, hosted, join_all, refused, restarted, until
 
@@ -182,13 +183,17 @@ def test_a_departure_whose_order_has_no_message_does_not_end_the_host(tmp_path: 
 # A method that hangs.
 
 
+def stuck_after(seconds: float) -> Operations:
+    """Sooner than service.toml may say, so that tests need not wait."""
+    return Operations(watchdog=WatchdogRule.model_construct(event_seconds=seconds, stop_seconds=60.0))
+
+
 @pytest.fixture
 def hanging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Hosted]:
     """A host whose method waits in event 6, after one good update."""
     caplog.set_level(logging.INFO, "polytempo.serve")
     bad_methods.RELEASED.clear()
-    watchdog = {"event_seconds": 0.05, "stop_seconds": 60.0}
-    with hosted(tmp_path, BAD, watchdog=watchdog) as served:
+    with hosted(tmp_path, BAD, operations=stuck_after(0.05)) as served:
         join_all(served)
         served.push(0)
         served.host.start()
@@ -200,7 +205,7 @@ def hanging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Hosted
 
 
 def test_a_host_that_waits_for_something_to_do_is_not_stuck(tmp_path: Path) -> None:
-    with hosted(tmp_path, watchdog={"event_seconds": 1e-9}) as served:
+    with hosted(tmp_path, operations=stuck_after(1e-9)) as served:
         served.host.start()
         until(lambda: served.host.health().is_healthy)
         assert served.host.health().age > 1e-9, "the age of the last loop is told all the same"

@@ -44,6 +44,13 @@ def test_a_process_that_is_frozen_ends_within_the_time_for_a_stop(event: float, 
     assert WatchdogRule(event_seconds=event, stop_seconds=stop).frozen_seconds == frozen
 
 
+@pytest.mark.parametrize("line", ["event_seconds = 0.5", "stop_seconds = 1.0"])
+def test_a_time_in_which_a_healthy_process_may_not_run_is_refused(line: str, tmp_path: Path) -> None:
+    (tmp_path / OPERATIONS).write_text(f"[watchdog]\n{line}\n")
+    with pytest.raises(UserError, match=rf"watchdog\.{line.split()[0]}.*greater than or equal to"):
+        read_operations(tmp_path / OPERATIONS)
+
+
 def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     assert read_operations(tmp_path / OPERATIONS) == Operations()
 

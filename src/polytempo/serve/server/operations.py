@@ -64,13 +64,14 @@ class WatchdogRule(FileTable):
     """When a method that does not come back counts as stuck, and when the process ends all the same."""
 
     event_seconds: float = Field(
-        default=60.0, gt=0, description="for one event; a longer one is logged with its stack, and /healthz fails"
+        default=60.0, ge=1, description="for one event; a longer one is logged with its stack, and /healthz fails"
     )
-    stop_seconds: float = Field(default=300.0, gt=0, description="from SIGTERM to the end of the process")
+    stop_seconds: float = Field(default=300.0, ge=2, description="from SIGTERM to the end of the process")
 
     @property
     def frozen_seconds(self) -> float:
-        """For which no thread may run before the process ends. Nobody can see a SIGTERM meanwhile."""
+        """For which no thread may run before the process ends. Nobody can see a SIGTERM meanwhile. At least 2: a healthy
+        process may be kept waiting for a moment, too."""
         return min(2 * self.event_seconds, self.stop_seconds)
 
 
