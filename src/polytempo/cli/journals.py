@@ -20,6 +20,7 @@ from polytempo.serve.journal.opening import existing_journal, recorded_settings,
 from polytempo.serve.journal.replay import replay as replay_journal
 from polytempo.serve.journal.replay import what_if
 from polytempo.serve.paths import JOURNAL
+from polytempo.serve.server.meters import STRATEGY
 from polytempo.serve.server.status import NotStartedError, read_status
 from polytempo.strategies.base.served import served_models
 
@@ -38,10 +39,11 @@ def status(
         return
     console = Console()
     state = "running" if found["running"] else "not running; this is how it was last seen"
+    refused = sum(count for kind, count in found["refusals"].items() if kind != STRATEGY)
     console.print(
         f"{state}: {counted(found['updates'], 'update')}, {found['updates_per_second']:.1f}/s, "
         f"up {found['uptime']:,.0f} s, {counted(found['journal']['events'], 'event')}, "
-        f"refused {sum(found['refusals'].values()):,}"
+        f"refused {refused:,}"
     )
     if found["access_problem"] is not None:
         console.print(f"locked, nobody new is let in: {found['access_problem']}", markup=False)

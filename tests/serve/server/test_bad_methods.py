@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from polytempo.cli.main import app
 from polytempo.serve.journal import snapshots, store
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import open_service
@@ -48,6 +50,24 @@ def test_whatever_a_method_raises_is_rolled_back(harm: str, tmp_path: Path) -> N
         before = served.digest()
         assert refused(served.push(0, answers={"harm": harm}), "the strategy could not take it")
         assert served.digest() == before
+        served.reconnect(0)
+        assert served.push(0).WhichOneof("kind") == "task"
+
+
+def test_what_was_on_its_way_when_a_timer_failed_is_to_be_sent_again_and_is_no_clients_refusal(tmp_path: Path) -> None:
+    with hosted(tmp_path, BAD, patience=1e6) as served:
+        join_all(served)
+        served.hello(9)
+        on_its_way = served.pushed(0)
+        served.at(11.0)
+        reply = served.ask(0, *on_its_way)
+        assert reply.refusal.again
+        assert reply.refusal.failed
+        assert served.shared.meters.refusals == {"strategy": 1}
+        served.host.write_status(stopping=True)
+        assert "refused 0" in CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
+        served.disconnect(0)
+        assert refused(served.ask(0, *on_its_way), "say hello first"), "nothing of a session that is gone is remembered"
         served.reconnect(0)
         assert served.push(0).WhichOneof("kind") == "task"
 

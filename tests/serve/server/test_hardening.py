@@ -126,7 +126,7 @@ def test_nobody_is_quarantined_for_what_was_on_its_way_when_another_broke_the_st
             served.host.handle([on_its_way])
             served.reconnect(0)
             served.reconnect(1)
-        assert served.host.refusals.refusals == {}
+        assert served.host.refusals.refusals == {}, "nor for what broke it: that is the method's fault"
 
 
 def test_bytes_that_are_no_message_at_all_are_refused_and_counted(tmp_path: Path) -> None:

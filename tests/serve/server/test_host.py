@@ -153,7 +153,7 @@ def test_an_update_that_breaks_the_strategy_is_refused_and_nothing_of_it_stays(t
         before = served.digest()
         assert refused(served.push(0, answers={"break": 1}), "ZeroDivisionError")
         assert served.digest() == before
-        assert served.shared.meters.refusals["push"] == 1
+        assert served.shared.meters.refusals["strategy"] == 1
         served.reconnect(1)
         assert served.push(1).WhichOneof("kind") == "task"
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()

@@ -41,7 +41,9 @@ class Refusal:
     blames: bool = True
     """Does it count against the client?"""
     failed: bool = False
-    """The strategy failed on it. The client library does not count it either."""
+    """The strategy failed on it, or on something before it. The client library does not count it either."""
+    again: bool = False
+    """The client is to connect anew and send it again."""
 
     def __post_init__(self) -> None:
         printable = "".join(sign if sign.isprintable() else "?" for sign in self.reason[:LONGEST_REASON])
@@ -51,6 +53,11 @@ class Refusal:
 def strategy_failure(what: str, error: BaseException) -> Refusal:
     """The strategy failed: one that does so for every update would take every honest client to quarantine."""
     return Refusal(f"the strategy {what}: {error!r}", blames=False, failed=True)
+
+
+def rolled_back() -> Refusal:
+    """The request was on its way when all sessions were ended for a failure of the strategy."""
+    return Refusal("the strategy failed on something else: connect again", blames=False, failed=True, again=True)
 
 
 Decision: TypeAlias = Event | Reply | Refusal

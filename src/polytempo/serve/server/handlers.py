@@ -12,7 +12,7 @@ from polytempo.serve.access.roster import in_quarantine
 from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import Refused, check_push
-from polytempo.serve.server.decisions import Decision, Refusal, Reply
+from polytempo.serve.server.decisions import Decision, Refusal, Reply, rolled_back
 from polytempo.serve.server.presence import Presence
 from polytempo.serve.server.refusals import RefusalTracker
 from polytempo.serve.server.replies import (
@@ -57,7 +57,7 @@ class Handlers:
             return Refusal(in_quarantine(quarantined[client]))
         greeted = self._presence.is_current(request.session) and service.is_member(client)
         if not greeted and request.kind not in STRANGERS:
-            return Refusal("say hello first")
+            return rolled_back() if self._presence.was_dismissed(request.session) else Refusal("say hello first")
         return self.table[request.kind](request, service, now)
 
     def _lose(self, request: Request, service: Service, now: float) -> Decision:

@@ -23,6 +23,7 @@ from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.decisions import Decision, Refusal, Reply, strategy_failure
 from polytempo.serve.server.expiry import Expiry
 from polytempo.serve.server.handlers import Handlers
+from polytempo.serve.server.meters import STRATEGY
 from polytempo.serve.server.narration import apply_and_log, details
 from polytempo.serve.server.presence import Presence
 from polytempo.serve.server.pulse import Health, Pulse
@@ -316,9 +317,9 @@ class Host:
 
     def _refuse(self, request: Request, refusal: Refusal) -> None:
         client, kind = request.session.client, request.kind
-        self.shared.meters.refusals[kind] += 1
+        self.shared.meters.refusals[STRATEGY if refusal.failed else kind] += 1
         log("refused", level=logging.WARNING, client=client, kind=kind, reason=refusal.reason)
-        message = messages.refusal(refusal.reason, void=refusal.void, failed=refusal.failed)
+        message = messages.refusal(refusal.reason, refusal.again, void=refusal.void, failed=refusal.failed)
         request.session.send(message, request.head.request)
         if kind == "wire":
             request.session.end()

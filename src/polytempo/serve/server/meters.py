@@ -10,6 +10,8 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 """Seconds: the upper ends of the classes that requests are counted in; a last one has no end."""
 RECENT = 2048
 """Requests that the quantiles are taken over."""
+STRATEGY = "strategy"
+"""The kind of refusals for which the method is to blame, and no client."""
 PAGE = resource.getpagesize()
 
 
@@ -18,6 +20,7 @@ class Meters:
 
     def __init__(self) -> None:
         self.refusals: Counter[str] = Counter()
+        """By the kind of request, or by what kept it from being taken."""
         self.bytes_in = 0
         self.bytes_out = 0
         self.sessions = 0

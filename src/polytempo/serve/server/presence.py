@@ -12,9 +12,14 @@ class Presence:
         self.sessions: dict[int, Session] = {}
         self._deadlines: dict[int, float] = {}
         self._displaced: list[Session] = []
+        self._dismissed: set[Session] = set()
 
     def is_current(self, session: Session) -> bool:
         return self.sessions.get(session.client) is session
+
+    def was_dismissed(self, session: Session) -> bool:
+        """Has the session been ended with all others? What its client had on the way by then still arrives."""
+        return session in self._dismissed and not self.is_current(session)
 
     def connect(self, session: Session) -> None:
         """Let this be the client's session. One that it has already is displaced."""
@@ -31,6 +36,7 @@ class Presence:
 
     def disconnect(self, session: Session) -> bool:
         """The session is over. Returns whether it was the client's current one."""
+        self._dismissed.discard(session)
         if not self.is_current(session):
             return False
         del self.sessions[session.client]
@@ -40,6 +46,7 @@ class Presence:
         """End every session, and expect nobody."""
         for session in self.sessions.values():
             session.end()
+        self._dismissed.update(self.sessions.values())
         self.sessions.clear()
         self._deadlines.clear()
 
