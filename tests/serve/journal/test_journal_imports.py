@@ -81,6 +81,9 @@ def commands(service: Path) -> dict[str, list[str]]:
         "replay": ["replay", journal],
         "what if": ["replay", journal, "--strategy", "fedbuff"],
         "restore": ["restore", str(service.parent / "copy"), str(service.parent / "elsewhere"), "--unsigned"],
+        "export": ["export", str(service), str(service.parent / "models")],
+        "devices": ["devices", str(service)],
+        "erase": ["erase", str(service), "0"],
     }
 
 
@@ -103,6 +106,22 @@ def test_a_module_that_only_a_journal_names_is_not_imported(service, canary, mon
     with pytest.raises(UserError, match="--allow-import canary:Mine"):
         replay(service / "journal")
     assert not marker(canary).exists()
+
+
+@pytest.mark.parametrize("setting", ["strategy", "model", "data"])
+@pytest.mark.parametrize("command", ["replay", "what if", "restore", "export", "devices", "erase"])
+def test_not_even_the_package_of_a_module_that_only_a_journal_names_is_imported(
+    service, canary, monkeypatch, command, setting
+) -> None:
+    package = canary.parent / "stranger"
+    package.mkdir()
+    canary.rename(package / "__init__.py")
+    monkeypatch.syspath_prepend(str(package.parent))
+    rewrite(service, **{setting: "stranger.module:Mine"})
+    back_up(service, service.parent / "copy")
+    ran = CliRunner().invoke(app, commands(service)[command])
+    assert "--allow-import stranger.module:Mine" in str(ran.exception)
+    assert not marker(package / "__init__.py").exists()
 
 
 @pytest.mark.parametrize("command", ["replay", "what if", "restore"])
