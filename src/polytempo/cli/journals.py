@@ -39,6 +39,8 @@ def status(
         return
     console = Console()
     state = "running" if found["running"] else "not running; this is how it was last seen"
+    if found["silent"] is not None:
+        state = f"running, but has written no status for {found['silent']:,.0f} s (stuck?)"
     refused = sum(count for kind, count in found["refusals"].items() if kind != STRATEGY)
     console.print(
         f"{state}: {counted(found['updates'], 'update')}, {found['updates_per_second']:.1f}/s, "

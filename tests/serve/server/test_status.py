@@ -12,6 +12,7 @@ from polytempo.core.events import Update
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.paths import ACCESS
+from polytempo.serve.server import status as status_module
 from polytempo.serve.server.status import read_status
 from polytempo.strategies import Strategy
 from support.serving import Hosted, hosted, some_events
@@ -90,6 +91,19 @@ def test_whoever_may_come_and_never_did_is_listed_and_in_no_cluster(tmp_path: Pa
         (1, "away", None),
     ]
     assert said["strategy"] == "fedasync"
+
+
+def test_a_server_that_is_alive_and_does_not_write_is_told_from_one_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hosted(tmp_path) as served:
+        served.host.write_status()
+        written = served.host.status()["written"]
+        monkeypatch.setattr(status_module.time, "time", lambda: written + 42.0)
+        shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
+        assert shown.startswith("running, but has written no status for 42 s (stuck?)")
+        assert CliRunner().invoke(app, ["status", "--check", "--dir", str(tmp_path)]).exit_code == 1
+    assert CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout.startswith("not running")
 
 
 def test_a_server_that_cannot_read_who_may_talk_to_it_says_so(tmp_path: Path) -> None:

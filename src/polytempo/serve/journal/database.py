@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from polytempo.core.disk.locks import LockedError, locked
+from polytempo.core.disk.locks import LockedError, locked, take
 from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.paths import DATABASE, LOCK
 
@@ -89,6 +89,21 @@ def connect(directory: Path) -> sqlite3.Connection:
             return database
         except (OSError, sqlite3.OperationalError) as error:
             raise unwritable(directory, error) from None
+
+
+def is_taken(directory: Path) -> bool:
+    """Does a server hold the journal in this directory?"""
+    try:
+        descriptor = os.open(directory / LOCK, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        take(descriptor, directory / LOCK)
+    except LockedError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def write_log_again(directory: Path) -> None:

@@ -16,6 +16,7 @@ from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.access.roster import Roster
+from polytempo.serve.journal.database import is_taken
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.paths import STATUS
@@ -82,7 +83,8 @@ class NotStartedError(UserError):
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """The last status, with ``running``: is the server alive?"""
+    """The last status, with ``running``: is the server alive, and does it write? ``silent``: the seconds for which one
+    that is alive has not; else None."""
     if not (directory / STATUS).exists() and Journal.exists(directory):
         raise NotStartedError(
             f"{directory} holds no status, as after `polytempo erase` and `polytempo restore`. There is nothing to "
@@ -90,8 +92,11 @@ def read_status(directory: Path) -> dict[str, Any]:
         )
     try:
         status: dict[str, Any] = json.loads(read_plain(directory / STATUS))
-        fresh = abs(time.time() - status["written"]) < 10 * WRITTEN_EVERY  # written later than now: the clock was set
-        return status | {"running": fresh and not status["stopped"] and _is_alive(status["process"])}
+        age = time.time() - status["written"]
+        fresh = abs(age) < 10 * WRITTEN_EVERY  # written later than now: the clock was set
+        alive = not status["stopped"] and _is_alive(status["process"])
+        silent = abs(age) if alive and not fresh and is_taken(directory) else None
+        return status | {"running": fresh and alive, "silent": silent}
     except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
         raise UserError(f"{directory} holds no status. Expected the journal of a service (polytempo serve).") from None
 
