@@ -23,6 +23,7 @@ from polytempo.serve.access.live import Access
 from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.client.client import Client, Task
+from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.paths import ACCESS
@@ -111,6 +112,11 @@ def some_events(hosted: Hosted, updates: int = 6, clients: int = 3) -> None:
             hosted.leave(i % clients)
             hosted.hello(i % clients)
             hosted.ready(i % clients)
+
+
+def without(*events: int) -> Consent:
+    """Leave these events out, whatever is known of them."""
+    return Consent(leave_out=tuple(range(event, event + 1) for event in events), unproven=True)
 
 
 def journal_files(directory: Path, pattern: str) -> list[Path]:

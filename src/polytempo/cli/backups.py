@@ -18,6 +18,7 @@ from polytempo.cli.options import (
 from polytempo.core.errors import UserError
 from polytempo.core.registry import quoted
 from polytempo.serve.journal.continuing import Consent
+from polytempo.serve.journal.leaving_out import parse_events
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, OPERATIONS
 from polytempo.serve.process.backup import back_up
@@ -67,7 +68,7 @@ def restore(
     """Make a service from a backup. Clients go on by themselves; tasks that they got after the backup are void."""
     if key is not None and unsigned:
         raise UserError("Give either --key FILE, to check the backup's signature, or --unsigned, not to check it.")
-    consent = Consent(lose_tail, accept_version, tuple(leave_out))
+    consent = Consent(lose_tail, accept_version, parse_events(leave_out), unproven=True)
     restored = restore_backup(copy, directory, consent, allow_import, key, unsigned)
     if as_json:
         print(json.dumps({"event": restored.event, "digest": restored.digest, "kept": restored.kept}))

@@ -27,7 +27,11 @@ AllowImport = Annotated[
     ),
 ]
 LeaveOut = Annotated[
-    list[int], typer.Option(metavar="EVENT", help="Go on without this event of the journal (may be repeated).")
+    list[str],
+    typer.Option(
+        metavar="EVENT[-LAST]",
+        help="Go on without this faulty event of the journal, and what depends on it up to LAST (may be repeated).",
+    ),
 ]
 AcceptVersion = Annotated[
     bool, typer.Option("--accept-version", help="Replay with this version of the code what another one wrote.")

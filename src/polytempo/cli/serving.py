@@ -18,6 +18,7 @@ from polytempo.serve.client.join import join as join_service
 from polytempo.serve.client.own_data import JoinSettings, make_join_settings
 from polytempo.serve.client.tls import pair_of
 from polytempo.serve.journal.continuing import Consent
+from polytempo.serve.journal.leaving_out import parse_events
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.logs import log_to
 from polytempo.serve.process.options import OPEN_TO_STRANGERS, Endpoints, Listening, ServeOptions
@@ -66,7 +67,7 @@ def serve(
 
     operators = None if admin is None else checked_address(admin)
     endpoints = Endpoints(checked_address(listen), insecure, mtls, operators)
-    consent = Consent(lose_tail, accept_version, tuple(leave_out))
+    consent = Consent(lose_tail, accept_version, parse_events(leave_out))
     run_service(ServeOptions(directory, service, endpoints, consent, log_level), on_listening)
 
 

@@ -14,7 +14,7 @@ from polytempo.serve.journal import opening, recovery
 from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
 from polytempo.serve.journal.database import JournalError
-from polytempo.serve.journal.failures import UnreplayableError
+from polytempo.serve.journal.failures import DependentError, UnreplayableError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.paths import APPLYING
 from polytempo.serve.process.ending import StuckError
@@ -22,7 +22,7 @@ from polytempo.serve.process.watchdog import opened_in_time
 from polytempo.serve.state.service import Service
 from support import bad_methods
 from support.damage import flip
-from support.serving import Hosted, hosted, join_all, journal_files, refused, restarted, some_events
+from support.serving import Hosted, hosted, join_all, journal_files, refused, restarted, some_events, without
 
 BAD = "support.bad_methods:Bad"
 
@@ -56,7 +56,7 @@ def test_the_second_death_in_one_event_is_named_and_not_repeated(tmp_path: Path)
         marker.close()
         with pytest.raises(JournalError, match=r"Event 6 \(update of client 1\).*--leave-out 6"):
             open_service(directory / "journal", served.settings)
-        assert restarted(directory, served.settings, Consent(leave_out=(6,))) != before, "orders are numbered anew"
+        assert restarted(directory, served.settings, without(6)) != before, "orders are numbered anew"
         opened = open_service(directory / "journal", served.settings)
         assert opened.journal.about["left_out"][0]["description"] == "update of client 1"
         assert opened.service.updates == 1
@@ -151,11 +151,11 @@ def test_an_event_in_the_middle_is_left_out_only_with_those_that_follow_from_it(
         for client in (0, 1, 0):
             served.push(client)  # 5, 6, 7
         directory = served.copied(tmp_path / "crash")
-        with pytest.raises(UnreplayableError, match=r"cannot take event 7 \(update of client 0\)") as refusal:
-            open_service(directory / "journal", served.settings, Consent(leave_out=(5,)))
-        assert "--leave-out 5 --leave-out 7" in str(refusal.value)
+        with pytest.raises(DependentError, match=r"Event 7 .*depends on what is left out \(event 5\)") as refusal:
+            open_service(directory / "journal", served.settings, without(5))
+        assert "--leave-out 5 --leave-out 7 to go on" in str(refusal.value)
         assert restarted(directory, served.settings) == served.digest(), "nothing was changed"
-        opened = open_service(directory / "journal", served.settings, Consent(leave_out=(5, 7)))
+        opened = open_service(directory / "journal", served.settings, without(5, 7))
         assert opened.service.updates == 1
         opened.journal.close()
 
@@ -167,7 +167,7 @@ def test_a_task_from_before_is_not_taken_for_one_that_was_ordered_anew(tmp_path:
         served.push(1)
         held = served.task(1)
         directory = served.copied(tmp_path / "crash")
-        again = Hosted(directory, settings=served.settings, consent=Consent(leave_out=(5,)))
+        again = Hosted(directory, settings=served.settings, consent=without(5))
         assert again.task(1) > RENUMBERED_BY > held
         assert again.task(0) < RENUMBERED_BY, "its task is the one from before the event"
         again.reconnect(1)
@@ -197,7 +197,7 @@ def test_the_same_option_again_changes_nothing(tmp_path: Path) -> None:
         join_all(served)
         served.push(0)
         directory = served.copied(tmp_path / "crash")
-        consent = Consent(leave_out=(5,))
+        consent = without(5)
         once = restarted(directory, served.settings, consent)
         assert restarted(directory, served.settings, consent) == once
         opened = open_service(directory / "journal", served.settings, consent)
@@ -213,9 +213,11 @@ def test_a_timer_whose_setting_was_left_out_too_is_not_looked_for_for_ever(tmp_p
         served.at(11.0)  # 2: one fails, and is dropped
         served.at(21.0)  # 3: the other fires
         directory = served.copied(tmp_path / "crash")
-        with pytest.raises(UnreplayableError, match=r"cannot take event 3 \(timer 'fine'\).*no timer 'fine' is set"):
-            open_service(directory / "journal", served.settings, Consent(leave_out=(1,)))
-        opened = open_service(directory / "journal", served.settings, Consent(leave_out=(1, 3)))
+        with pytest.raises(
+            DependentError, match=r"event 3 \(timer 'fine'\) cannot be taken without it, because no timer 'fine' is set"
+        ):
+            open_service(directory / "journal", served.settings, without(1))
+        opened = open_service(directory / "journal", served.settings, without(1, 3))
         assert opened.service.timers == []
         opened.journal.close()
 
@@ -227,7 +229,7 @@ def test_what_is_in_a_snapshot_cannot_be_left_out(tmp_path: Path) -> None:
         served.push(0)
     for number in (3, 6):
         with pytest.raises(UserError, match=rf"Event {number} cannot be left out.* replays events 5 to 5"):
-            open_service(served.directory, served.settings, Consent(leave_out=(number,)))
+            open_service(served.directory, served.settings, without(number))
 
 
 def test_a_timer_that_is_left_out_is_gone(tmp_path: Path) -> None:
@@ -236,7 +238,7 @@ def test_a_timer_that_is_left_out_is_gone(tmp_path: Path) -> None:
         served.at(4.0)
         assert served.host.service.strategy.fired_at == [("shrink", 4.0)]
         directory = served.copied(tmp_path / "crash")
-        again = Hosted(directory, settings=served.settings, consent=Consent(leave_out=(5,)))
+        again = Hosted(directory, settings=served.settings, consent=without(5))
         assert again.host.service.strategy.fired_at == []
         assert [key for _, _, key in again.host.service.timers] == ["report"]
         again.close()

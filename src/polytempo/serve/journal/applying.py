@@ -14,7 +14,8 @@ from polytempo.serve.state.events import Event
 RECORD = struct.Struct("<QQQQQQQQ")
 """The event being applied (0: none), the event that the last process died in (0: none), how often in a row, which code
 did (0: not known); the first event that was never applied (0: not known), the last that was refused (0: none), and
-since which start of the machine these two are known (0: not known); the event that the operator was told of (0: none)."""
+since which start of the machine these two are known (0: not known); the event that the operator was told of (0:
+none)."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 """Another one after each start of the machine."""
 DEATHS = 2
@@ -35,7 +36,9 @@ class Applying:
         if path is not None:
             with suppress(OSError):
                 self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        died_in, self._died_in, self._deaths, self._code, self._first_new, self._refused, boot, self._named = self._read()
+        died_in, self._died_in, self._deaths, self._code, self._first_new, self._refused, boot, self._named = (
+            self._read()
+        )
         if died_in:
             self._died_in, self._deaths = died_in, self._deaths + 1 if died_in == self._died_in else 1
         self._boot = _boot()
@@ -81,6 +84,11 @@ class Applying:
     def fatal_event(self) -> int | None:
         """The event that the last processes died in, if it was the same one more than once."""
         return self._died_in if self._deaths >= DEATHS else None
+
+    @property
+    def suspects(self) -> set[int]:
+        """Events that something is known to be wrong with: died in, told of, or rolled back."""
+        return {self._died_in, self._named, self._refused} - {0}
 
     @property
     def named(self) -> int | None:

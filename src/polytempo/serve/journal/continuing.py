@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.serve.journal.database import DamagedError, JournalError, leave_out_options
+from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.leaving_out import leave_out_options
 from polytempo.serve.journal.recovery import Deviation, newest_snapshot, recover
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
@@ -32,8 +33,15 @@ class Consent:
     """Lose the events that cannot be replayed, and all after them."""
     accept_version: bool = False
     """Replay with this version of the code what another one wrote."""
-    leave_out: tuple[int, ...] = ()
-    """Events to go on without."""
+    leave_out: tuple[range, ...] = ()
+    """Events to go on without. The first of a range must have failed, or a process must have died in it; of the others
+    those are left out that cannot be taken."""
+    unproven: bool = False
+    """Leave the first event of each range out although nothing is known to be wrong with it: a backup does not tell
+    what its service died in."""
+
+    def leaves_out(self, number: int) -> bool:
+        return any(number in events for events in self.leave_out)
 
 
 NO_CONSENT = Consent()
@@ -42,7 +50,7 @@ NO_CONSENT = Consent()
 def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[str, str], consent: Consent) -> Service:
     """The service after its last event. ``versions`` are those of the code that replays."""
     other_version = journal.about["versions"] != versions
-    left_out = _newly_left_out(journal, consent.leave_out)
+    new = _newly_left_out(journal, consent.leave_out)
     known = _last_known_event(journal.directory)
     if known > journal.last and not consent.lose_tail:
         raise JournalError(
@@ -50,7 +58,9 @@ def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[
             "database has lost its end. Nothing was changed. Restore it from a backup, or start with --lose-tail."
         )
     until = _end_of_replay(journal, versions, consent)
-    deviation = Deviation(frozenset(left_out), journal.outcomes() if other_version else None)
+    suspects = {events.start for events in new} if consent.unproven else journal.applying.suspects
+    known_bad = {number for number in suspects if any(number in events for events in new)}
+    deviation = Deviation(known_bad, new, journal.outcomes() if other_version else None)
     try:
         service = recover(journal, begin, until, deviation)
     except DamagedError as error:
@@ -58,6 +68,8 @@ def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[
             raise
         until = error.number - 1
         service = recover(journal, begin, until, deviation)
+    _check_faulty(journal, [events.start for events in new if events.start <= until], deviation)
+    left_out = sorted(deviation.left_out)
     lost = max(journal.last, known) - until
     if other_version and until > (journal.newest_snapshot() or 0):
         _tell_deviation(deviation, until)
@@ -100,7 +112,7 @@ def _end_of_replay(journal: Journal, versions: Mapping[str, str], consent: Conse
     applying, newest = journal.applying, journal.newest_snapshot() or 0
     applying.use_code(code_of(versions))
     fatal = applying.fatal_event or (applying.named if consent.lose_tail else None)
-    if fatal is None or fatal in consent.leave_out or not newest < fatal <= journal.last:
+    if fatal is None or consent.leaves_out(fatal) or not newest < fatal <= journal.last:
         return journal.last
     if consent.lose_tail:
         return fatal - 1
@@ -109,24 +121,35 @@ def _end_of_replay(journal: Journal, versions: Mapping[str, str], consent: Conse
     raise JournalError(
         f"Event {fatal} ({journal.description_of(fatal)}) was being applied when the server on the journal in "
         f"{journal.directory} last ended, and again when it was replayed: the strategy hangs, uses up the memory or "
-        f"ends the process. Nothing was changed. Start with {leave_out_options({*consent.leave_out, fatal})} to go on "
+        f"ends the process. Nothing was changed. Start with {leave_out_options({fatal}, consent.leave_out)} to go on "
         "without it; mend the strategy and start with --accept-version; start again to try once more; or, as a last "
         f"resort, start with --lose-tail to lose event {fatal} and everything after it."
     )
 
 
-def _newly_left_out(journal: Journal, numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Events to leave out that are not left out already: a start may be repeated with the same options."""
+def _newly_left_out(journal: Journal, given: Sequence[range]) -> tuple[range, ...]:
+    """Those that do not begin with an event that is left out already: a start may be repeated with the same options."""
     newest = journal.newest_snapshot() or 0
     old = {row["event"] for row in journal.about.get("left_out", ()) if row["event"] <= newest}
-    new = tuple(number for number in dict.fromkeys(numbers) if number not in journal.voided() | old)
-    for number in new:
-        if not newest < number <= journal.last:
+    new = tuple(events for events in given if events.start not in journal.voided() | old)
+    for events in new:
+        if not newest < events.start <= journal.last:
             raise UserError(
-                f"Event {number} cannot be left out: the journal in {journal.directory} replays events {newest + 1} to "
-                f"{journal.last}. Give the number that the error names."
+                f"Event {events.start} cannot be left out: the journal in {journal.directory} replays events "
+                f"{newest + 1} to {journal.last}. Give the number that the error names."
             )
     return new
+
+
+def _check_faulty(journal: Journal, numbers: Sequence[int], deviation: Deviation) -> None:
+    """Leave out nothing that is in order."""
+    for number in numbers:
+        if number not in deviation.left_out:
+            raise UserError(
+                f"Event {number} ({journal.description_of(number)}) cannot be left out: nothing is wrong with it. The "
+                "strategy has taken it again, and no server died in it. Nothing was changed. Give the number that the "
+                "error names, or start without --leave-out."
+            )
 
 
 def _mark_left_out(journal: Journal, numbers: Sequence[int]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import errno
 import os
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -46,11 +46,6 @@ class DamagedError(JournalError):
             "backup, or start with --lose-tail to go on from the last good state and lose what came after it."
         )
         self.number = number
-
-
-def leave_out_options(numbers: Collection[int]) -> str:
-    """What to start with to go on without these events."""
-    return " ".join(f"--leave-out {number}" for number in sorted(numbers))
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """From a journal to the state that it stands for: the newest snapshot, and every event after it."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from polytempo.core.errors import StrategyError
 from polytempo.serve.journal.database import DamagedError, JournalError
-from polytempo.serve.journal.failures import Failure, UnreplayableError
+from polytempo.serve.journal.failures import DependentError, Failure, UnreplayableError
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.state.events import Event
@@ -22,7 +23,10 @@ class Deviation:
     """Where a replay stops being what happened: at the first event that is left out, or that comes to something else
     than it did."""
 
-    left_out: frozenset[int] = frozenset()
+    left_out: set[int] = field(default_factory=set)
+    """Events to replay without, and those that are found on the way and may be left out."""
+    allowed: Sequence[range] = ()
+    """Events that may be left out if they cannot be taken."""
     outcomes: Mapping[int, int] | None = None
     """What each event came to when another version of the code applied it, where that is known."""
     first_event: int | None = None
@@ -30,20 +34,37 @@ class Deviation:
     last_common_order: int | None = None
     """Number of the last order that is surely the same: before that event, or before one of which it is not known what
     it came to."""
+    dependents: list[Failure] = field(default_factory=list)
+    """Events that do not fit without those that are left out."""
     _last_order: int = field(default=0, repr=False)
 
     @property
     def is_expected(self) -> bool:
         """May events come to something else than they did?"""
-        return bool(self.left_out) or self.outcomes is not None
+        return bool(self.left_out or self.allowed) or self.outcomes is not None
+
+    def leave_out(self, failure: Failure) -> bool:
+        """Leave an event out that cannot be taken, if that is allowed. Returns whether it is. What fails because the
+        process lacks something has to be named itself: that is no reason to lose a range."""
+        number = failure.number
+        named = any(number == events.start for events in self.allowed)
+        covered = any(number in events for events in self.allowed) and not failure.is_of_surroundings
+        if number in self.left_out or not (named or covered):
+            return False
+        self.left_out.add(number)
+        return True
 
     def begin(self, last_order: int) -> None:
         """A replay begins after the order with this number."""
         self.first_event = self.last_common_order = None
+        self.dependents.clear()
         self._last_order = last_order
 
     def follow(self, number: int, orders: list[Dispatched], last_order: int) -> None:
         """The event with this number was replayed, and led to these orders."""
+        before, self._last_order = self._last_order, last_order
+        if self.first_event is not None and self.last_common_order is not None:
+            return
         skipped = [one for one in self.left_out if one <= number]
         outcome, now = None if self.outcomes is None else self.outcomes.get(number), outcome_of(orders, last_order)
         differs = outcome is not None and outcome != now
@@ -51,8 +72,7 @@ class Deviation:
         if self.first_event is None and (skipped or differs):
             self.first_event = min([number, *skipped])
         if self.last_common_order is None and (skipped or differs or is_unknown):
-            self.last_common_order = self._last_order
-        self._last_order = last_order
+            self.last_common_order = before
 
 
 def recover(
@@ -70,6 +90,8 @@ def recover(
         service.load_state(state)
         deviation.begin(service.number)
         failure = _replay(journal, service, after, until, failures, deviation)
+        if failure is not None and deviation.leave_out(failure):
+            continue
         if failure is None or failure.number in failures or len(failures) >= MOST_FAILURES:
             break
         failures[failure.number] = failure
@@ -79,7 +101,9 @@ def recover(
     if failure is not None and not refused:
         refused = [failure]
     if refused:
-        raise UnreplayableError(journal.directory, refused, deviation.left_out)
+        raise UnreplayableError(journal.directory, refused, deviation.left_out, deviation.dependents)
+    if deviation.dependents:
+        raise DependentError(journal.directory, deviation.dependents, deviation.left_out)
     for number, one in failures.items():
         why, what = repr(one.error), one.event.description
         log("event left out", level=logging.WARNING, number=number, description=what, reason=why)
@@ -102,9 +126,8 @@ def _replay(
     deviation: Deviation,
 ) -> Failure | None:
     """Apply the events after a snapshot. Returns the first that the strategy cannot take."""
-    left_out = {*failures, *deviation.left_out}
     for number, event in journal.events_after_snapshot(after, until):
-        if number in left_out:
+        if number in failures or number in deviation.left_out or _depends(number, event, service, deviation):
             if event.kind != "fired":
                 continue
             event = Event("dropped", event.at, key=event.key)
@@ -116,6 +139,18 @@ def _replay(
         finally:
             journal.applying.end()
     return None
+
+
+def _depends(number: int, event: Event, service: Service, deviation: Deviation) -> bool:
+    """Does the event not fit without those that are left out? It is left out too, or noted. One that does not fit
+    changes nothing, so the replay goes on and finds them all."""
+    misfit = service.misfit(event) if deviation.left_out else None
+    if misfit is None:
+        return False
+    dependent = Failure(number, event, StrategyError(misfit))
+    if not deviation.leave_out(dependent):
+        deviation.dependents.append(dependent)
+    return True
 
 
 def newest_snapshot(journal: Journal, until: int | None = None) -> tuple[int, dict[str, Any]]:

@@ -9,11 +9,11 @@ import faulthandler
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from polytempo.serve.journal.database import leave_out_options
+from polytempo.serve.journal.leaving_out import leave_out_options
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.process.ending import StuckError
@@ -104,7 +104,7 @@ async def checked_unless_stopped(check: Callable[[], None], stop: asyncio.Event)
 async def opened_in_time(
     open_journal: Callable[[Callable[[Journal], None]], T],
     event_seconds: float,
-    left_out: Collection[int],
+    left_out: Sequence[range],
     stop: asyncio.Event,
 ) -> T:
     """What ``open_journal`` returns. Raises StuckError if the replay of an event hangs, or if the server is told to
@@ -121,7 +121,7 @@ async def opened_in_time(
                 applying.name(number)
                 raise StuckError(
                     f"The strategy does not come back from {description}, which is replayed. Start with "
-                    f"{leave_out_options({*left_out, number})} to go on without it; mend the strategy and start with "
+                    f"{leave_out_options({number}, left_out)} to go on without it; mend the strategy and start with "
                     "--accept-version; raise watchdog.event_seconds in service.toml; or, as a last resort, start with "
                     f"--lose-tail to lose event {number} and everything after it.",
                     code=2,

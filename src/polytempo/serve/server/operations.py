@@ -70,8 +70,8 @@ class WatchdogRule(FileTable):
 
     @property
     def frozen_seconds(self) -> float:
-        """For which no thread may run before the process ends. Nobody can see a SIGTERM meanwhile. At least 2: a healthy
-        process may be kept waiting for a moment, too."""
+        """For which no thread may run before the process ends. Nobody can see a SIGTERM meanwhile. At least 2: a
+        healthy process may be kept waiting for a moment, too."""
         return min(2 * self.event_seconds, self.stop_seconds)
 
 

@@ -115,6 +115,21 @@ class Service:
         self._renumber(event.number, event.since)
         return []
 
+    def misfit(self, event: Event) -> str | None:
+        """Why the event cannot have happened to the service as it is; None if it can. Nothing changes."""
+        client = event.client
+        if event.kind == "updated":
+            assert event.push is not None
+            try:
+                self.update_of(client, event.push)
+            except StrategyError as error:
+                return str(error)
+        if event.kind in ("ready", "pulled", "left") and not self.is_member(client):
+            return f"client {client} has not joined"
+        if event.kind == "fired" and all(key != event.key for _, _, key in self.timers):
+            return f"no timer {event.key!r} is set"
+        return None
+
     def _take_timer(self, key: str) -> None:
         """Remove the first timer with this key."""
         found = min((timer for timer in self.timers if timer[2] == key), default=None)
