@@ -10,6 +10,7 @@ import numpy as np
 import pydantic.dataclasses
 import torch
 from pydantic import ConfigDict, Field, PydanticUserError, ValidationError
+from pydantic.fields import FieldInfo
 from torch import Tensor
 
 from polytempo.core.branch import Branch
@@ -225,7 +226,7 @@ def parameters(cls: type[S]) -> type[S]:
     """Make the annotated fields of a strategy, and of the classes it is derived from, its validated, documented
     parameters."""
     for base in cls.__mro__[-2:0:-1]:
-        if issubclass(base, Strategy) and base is not Strategy and not pydantic.dataclasses.is_pydantic_dataclass(base):
+        if any(isinstance(value, FieldInfo) for value in vars(base).values()):  # nobody has made them parameters yet
             parameters(base)
     config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(kw_only=True, config=config, eq=False, repr=False)(cls)  # type: ignore[return-value]
