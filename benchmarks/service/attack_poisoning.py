@@ -107,7 +107,7 @@ class Federation:
         labels = torch.from_numpy(self.world.federation.client(client).y)
         steps = flight.order.work.steps_for(len(rows))
         work = Assignment(flight.order, self.world.x, labels, rows, steps, flight.count, self.world.seed)
-        return self.world.learner.carry_out(work).weights
+        return self.world.learner.carry_out(work).update.weights
 
     def _hostile(self, start: Tensor, trained: Tensor, flipped: bool) -> Tensor:
         """A delta just inside the norm bound."""

@@ -139,7 +139,7 @@ def test_a_loss_and_a_metric_of_ones_own_that_fit_are_accepted() -> None:
 
 def carry_out(learner: Learner, module: nn.Module, *asked: str) -> Update:
     order = Train(0, initial_vector(module), 0, Work(batch_size=4), questions=asked)
-    return learner.carry_out(Assignment(order, X, Y, np.arange(12), steps=3, count=0, seed=0))
+    return learner.carry_out(Assignment(order, X, Y, np.arange(12), steps=3, count=0, seed=0)).update
 
 
 def test_answers_of_numpy_numbers_become_plain_ones_that_can_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,8 +244,8 @@ def test_a_client_that_hears_of_models_hands_in_what_one_that_knew_them_does(eng
     start = assignment.order.weights
     one, two = Send(2, near(start, "one"), 7), Send(2, near(start, "two"), 9, rebase=True)
     listener = Listener((1, one), (7, two))
-    listened = learner.carry_out(replace(assignment, listen=listener))
-    assert same(listened, learner.carry_out(replace(assignment, sends=tuple(listener.told))))
+    listened = learner.carry_out(replace(assignment, listen=listener)).update
+    assert same(listened, learner.carry_out(replace(assignment, sends=tuple(listener.told))).update)
     assert (listened.version, listened.steps) == (9, STEPS)
     assert torch.equal(listened.start, two.weights)
 
@@ -256,9 +256,9 @@ def test_a_client_that_is_told_to_report_hands_in_what_it_has_and_says_how_much_
     send = Send(2, near(assignment.order.weights, "one"), 7)
     for news in ([(3, STOP)], [(0, STOP)], [(1, send), (3, STOP)], [(3, send), (3, STOP)]):
         listener = Listener(*news)
-        listened = learner.carry_out(replace(assignment, listen=listener))
+        listened = learner.carry_out(replace(assignment, listen=listener)).update
         *sends, (done, _) = listener.told
-        assert same(listened, learner.carry_out(replace(assignment, steps=done, sends=tuple(sends))))
+        assert same(listened, learner.carry_out(replace(assignment, steps=done, sends=tuple(sends))).update)
         assert (listened.version, listened.steps) == (7 if sends else 5, done)
 
 
@@ -281,9 +281,9 @@ def test_orders_reach_a_training_in_another_thread(engine: str, name: str) -> No
     *before, last = [questions.get() for _ in range(4)]
     assert before == [0, 1, 1]
     assert last > 1
-    assert (outcome.result().version, outcome.result().steps) == (7, last)
+    assert (outcome.result().update.version, outcome.result().update.steps) == (7, last)
 
 
 def test_a_client_without_listening_reports_the_steps_it_was_given() -> None:
     learner, assignment = learner_and_assignment("eager", "mlp")
-    assert learner.carry_out(assignment).steps == STEPS
+    assert learner.carry_out(assignment).update.steps == STEPS

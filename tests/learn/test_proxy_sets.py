@@ -60,6 +60,6 @@ def test_the_estimate_finds_the_cluster_that_a_client_has_most_of_in_a_trained_m
     images = FEDERATION.pools.train_images  # type: ignore[union-attr]
     rows = np.concatenate([k * images + np.arange(count) for k, count in enumerate(counts)])
     x, y = torch.from_numpy(FEDERATION.dataset.x), torch.from_numpy(FEDERATION.dataset.y)
-    trained = learner.carry_out(Assignment(order, x, y, rows, 60, 0, 0))
+    trained = learner.carry_out(Assignment(order, x, y, rows, 60, 0, 0)).update
     server.updated(Update(0, 0, order.weights, trained.weights, len(rows), 60), 1.0)
     assert np.argsort(server.mixture(0))[::-1].tolist() == np.argsort(counts)[::-1].tolist()

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from polytempo.core.orders import JuryScores
 from polytempo.core.stateful import stateful
 
 
@@ -26,6 +27,8 @@ class Update:
     """What the client itself handed in, where the strategy is told something else. Read it as ``own``."""
     held_back: bool = False
     """Robust mixing holds it back: it moves no model. Read it as a ``weight`` of 0."""
+    jury: JuryScores | None = None
+    """What the client's jury said of the model that it was sent, where the order asked for it."""
 
     @property
     def delta(self) -> Tensor:

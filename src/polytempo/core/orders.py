@@ -82,6 +82,33 @@ class Due:
 
 @stateful
 @dataclass(frozen=True, slots=True)
+class JuryScores:
+    """What rows that a client does not train on say of mixtures of its own model and the one it was sent, from all its
+    own to all the other (``learn/personal.py``): sums over the rows."""
+
+    rows: int
+    errors: tuple[float, ...]
+    briers: tuple[float, ...]
+    """Half of the Brier score: from 0 to 1, as an error."""
+    changed: bool = False
+    """Most of the client's rows are new to its own model."""
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
+class Personal:
+    """The client keeps a model of its own by a rule (``learn/personal.py``). ``jury``: it decides by rows that it does
+    not train on how much of its own it starts from and uses, and reports what they said."""
+
+    rule: str = "jury"
+    parameters: dict[str, float] = field(default_factory=dict)
+    """Of the rule."""
+    pool: JuryScores | None = None
+    """The mean over the clients' juries, as of one row; None while too few have reported."""
+
+
+@stateful
+@dataclass(frozen=True, slots=True)
 class Train:
     """Client: train from these weights and hand in the result."""
 
@@ -98,6 +125,7 @@ class Train:
     trainable: tuple[str, ...] = ()
     """Layer names: only these layers are trained and uploaded. Empty: all."""
     due: Due | None = None
+    personal: Personal | None = None
 
     def tensors(self) -> list[Tensor]:
         """Everything that the client is sent."""

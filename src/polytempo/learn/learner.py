@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,19 +13,24 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from polytempo.core.events import Update
 from polytempo.core.flight import base_of
-from polytempo.core.orders import Objective, Send, Train, Work
+from polytempo.core.orders import JuryScores, Objective, Send, Train, Work
 from polytempo.core.registry import from_import_path
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
-from polytempo.core.vectors import schema_of, trained_entries
+from polytempo.core.vectors import schema_of, tensor_of, trained_entries
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.job import Batches, Job, Refresh, make_batches
+from polytempo.learn.jury import Rows
 from polytempo.learn.models import Inputs, first_model
+from polytempo.learn.personal import SHARES, ClientMemory, judge, keeping, mixed, outgoing, remembered
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.scoring import Metric, Scorer, correct
+
+FORWARD = 1 / 3
+"""Of a training step is the forward pass; the backward pass is the rest."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Assignment:
     x: Tensor
     y: Tensor
     rows: np.ndarray
-    """The client's training rows."""
+    """The client's training rows, its jury not among them."""
     steps: int
     """Steps to do: the order's, or fewer when the client was told to report."""
     count: int
@@ -46,6 +51,23 @@ class Assignment:
     """Refreshes, each with the number of steps done when it arrived."""
     listen: Callable[[int], Sequence[Send] | None] | None = None
     """Instead of ``sends``, for a client in real time: what arrives during training, asked for as ``Job.listen``."""
+    dealt: Rows | None = None
+    """Where the order is personal: how the client's rows were dealt to training and jury, ..."""
+    memory: ClientMemory | None = None
+    """... and what it remembers of its own models; None if it has none yet."""
+
+
+class CarriedOut(NamedTuple):
+    """What comes of an assignment: what the client hands in, and what it keeps."""
+
+    update: Update
+    memory: ClientMemory | None = None
+    """Where the order is personal."""
+
+    @property
+    def own(self) -> Tensor:
+        """The model that the client trained: what it hands in may be another."""
+        return self.update.weights if self.memory is None else torch.from_numpy(self.memory.own)
 
 
 @dataclass(frozen=True)
@@ -81,24 +103,25 @@ class Learner:
             no_steps = make_batches(np.arange(len(y)), 1, 0, stream(0, "probe"))
             self.engine.train(Job(initial_vector(module), x, y, no_steps, Work(), lr=0.0))
 
-    def carry_out(self, a: Assignment) -> Update:
-        """What the client hands in. Questions are answered only where the trained weights are finite."""
+    def carry_out(self, a: Assignment) -> CarriedOut:
+        """What the client hands in and keeps. Questions are answered only where the trained weights are finite."""
         order = a.order
         choice = self._choose(a)
         base = base_of(order, choice.candidate)
         assert base is not None
-        received = _Received(a)
+        personal = _PersonalStart(self, a, base.weights, choice.candidate)
+        received = _Received(a, personal.start)
         weights = self.engine.train(
             Job(
-                base.weights,
+                personal.start(base.weights),
                 a.x,
                 a.y,
                 self.batches(a.rows, order.work, a.steps, stream(a.seed, "batches", order.client, a.count)),
                 order.work,
                 rate_at(order.work.lr, a.count),
-                choice.objective,
+                personal.anchored(choice.objective, base.weights),
                 trained_entries(self.schema, order.mask, order.trainable),
-                tuple(Refresh(step, send.weights, send.rebase) for step, send in a.sends),
+                tuple(Refresh(step, personal.start(send.weights), send.rebase) for step, send in a.sends),
                 int(stream(a.seed, "model dropout", order.client, a.count).integers(2**31)),
                 None if a.listen is None else received.listen,
             )
@@ -109,9 +132,18 @@ class Learner:
         if order.questions and is_finite(weights):
             asked = Asked(self.scorer, a.x, a.y[torch.from_numpy(a.rows)], a.rows, base.weights, weights)
             answers |= {name: _plain(questions[name](asked)) for name in order.questions}
-        return Update(
-            order.client, base.version, base.weights, weights, len(a.rows), received.steps, choice.candidate, answers
+        update = Update(
+            order.client,
+            base.version,
+            base.weights,
+            personal.outgoing(weights, base.weights),
+            len(a.rows),
+            received.steps,
+            choice.candidate,
+            answers,
+            jury=personal.scores,
         )
+        return CarriedOut(update, personal.remembered(weights))
 
     def batches(self, rows: np.ndarray, work: Work, steps: int, rng: np.random.Generator) -> Batches:
         """Batches that the model can be trained on: one that normalises batches is given none of a single sample."""
@@ -133,10 +165,67 @@ class Learner:
         return _Choice(replace(order.objective, anchor=anchor), None, answers)
 
 
+def forward_steps(order: Train, rows: int, judged: int) -> float:
+    """What a client's forward passes beside training cost, in training steps: those of candidates and questions over
+    the rows that it trains on, those of mixtures over the rows that its jury judges by."""
+    candidates = 0 if order.candidates is None else len(order.candidates.models)
+    passed = (candidates + len(order.questions)) * rows + len(SHARES) * judged
+    return FORWARD * passed / order.work.batch_size
+
+
+class _PersonalStart:
+    """Where a client starts from: the model that it was sent or, where the order is personal, a mixture of that and its
+    own (``learn/personal.py``)."""
+
+    def __init__(self, learner: Learner, a: Assignment, served: Tensor, candidate: int | None) -> None:
+        self._a, self._parameters = a, learner.schema.parameter_count
+        self.scores: JuryScores | None = None
+        """What the jury said of the model that was sent."""
+        self._beta = 0.0
+        if a.order.personal is None or a.dealt is None or a.memory is None:
+            return
+
+        def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+            return learner.scorer.judged(tensor_of(weights), a.x, a.y[torch.from_numpy(rows)], rows)
+
+        scores = judge(a.memory, served.numpy(), a.dealt.jury, score, a.dealt.changed)
+        self.scores = scores if scores.rows else None
+        if candidate is None:
+            self._beta = keeping(scores, a.order.personal.pool)
+        trained = trained_entries(learner.schema, a.order.mask, a.order.trainable)
+        self._trained = None if trained is None else trained.numpy()
+
+    def start(self, served: Tensor) -> Tensor:
+        """What the client trains from when it was sent this model."""
+        if not self._beta or self._a.memory is None:
+            return served
+        return tensor_of(mixed(served.numpy(), self._a.memory.own, self._beta, self._trained))
+
+    def anchored(self, objective: Objective, served: Tensor) -> Objective:
+        """Terms without an anchor of their own are about the model that was sent."""
+        if not self._beta or objective.plain or objective.anchor is not None:
+            return objective
+        return replace(objective, anchor=served)
+
+    def outgoing(self, trained: Tensor, served: Tensor) -> Tensor:
+        if not self._beta:
+            return trained
+        start = self.start(served).numpy()
+        return tensor_of(outgoing(trained.numpy(), start, served.numpy(), self._parameters))
+
+    def remembered(self, trained: Tensor) -> ClientMemory | None:
+        """None if there is nothing to remember: the order is not personal, or training diverged."""
+        a = self._a
+        if a.order.personal is None or a.dealt is None or not is_finite(trained):
+            return None
+        return remembered(a.memory, trained.numpy(), a.dealt.known, a.dealt.changed)
+
+
 class _Received:
     """What reaches a client during an assignment: the last model sent to it, and how far it got."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, start: Callable[[Tensor], Tensor]) -> None:
+        self._start = start
         self.last = assignment.sends[-1][1] if assignment.sends else None
         self.steps = assignment.steps
         """Steps really done: fewer than assigned when the client was told to stop while it listened."""
@@ -151,7 +240,7 @@ class _Received:
             return None
         if sends:
             self.last = sends[-1]
-        return [Refresh(done, send.weights, send.rebase) for send in sends]
+        return [Refresh(done, self._start(send.weights), send.rebase) for send in sends]
 
 
 def is_finite(weights: Tensor) -> bool:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.learn.eager import Loss
-from polytempo.learn.flat import live_in_vector
+from polytempo.learn.flat import initial_vector, live_in_vector
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 CHUNK = 1000
@@ -30,6 +30,7 @@ class Scorer:
         self._module = module
         self._loss = loss
         self._metric = metric
+        self._initial = initial_vector(module)
         self._own = threading.local()
 
     def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray | None = None) -> Tensor:
@@ -65,6 +66,21 @@ class Scorer:
         if self._loss is F.cross_entropy:
             return F.cross_entropy(outputs, y, reduction="none")
         return torch.stack([self._loss(outputs[i : i + 1], y[i : i + 1]) for i in range(len(y))])
+
+    def judged(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> np.ndarray:
+        """For each of these rows its error and half its Brier score; ``y`` holds the labels of these rows. With another
+        loss than cross-entropy, or another metric than accuracy, both are the row's loss as a share of what the
+        initial model's is, at most 1."""
+        if self._loss is F.cross_entropy and self._metric is correct:
+            outputs = self.outputs(weights, x, rows)
+            shares = torch.softmax(outputs, 1)
+            right = shares[torch.arange(len(y)), y]
+            brier = (shares.square().sum(1) + 1) / 2 - right
+            return torch.stack([1 - correct(outputs, y), brier], 1).double().numpy()
+        losses = self.losses(weights, x, y, rows).double()
+        before = self.losses(self._initial, x, y, rows).double()
+        share = torch.where(losses > 0, (losses / before).nan_to_num(1.0, 1.0), 0.0).clamp(0, 1)
+        return torch.stack([share, share], 1).numpy()
 
     def _workbench(self) -> tuple[nn.Module, Tensor]:
         if not hasattr(self._own, "module"):

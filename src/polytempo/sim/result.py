@@ -62,6 +62,13 @@ class HasFigures:
         title="own model %",
         best="highest",
     )
+    accuracy_used = Figure[float](
+        "The same for the model that each client works with: under the personal rule the mixture of its own and the "
+        "served one that suits its data best, otherwise the served one.",
+        "share",
+        title="used %",
+        best="highest",
+    )
     accuracy_std = Figure[float]("Standard deviation of accuracy over clients.", "share")
     accuracy_slowest_fifth = Figure[float](
         "Mean accuracy of the fifth of the clients with the slowest devices.",

@@ -103,6 +103,7 @@ def run_experiment(
 def _resume(simulator: Simulator, directory: Path, config: dict[str, Any]) -> _Clock:
     """Go on from the checkpoint in the directory, if there is one; the time spent until then."""
     saved = prepare(directory, config)
+    simulator.personal.memories.open(directory)
     simulator.history.open(directory, None if saved is None else saved["rows"])
     if saved is None:
         return _Clock()
@@ -129,6 +130,7 @@ def _write(finished: Finished, simulator: Simulator, directory: Path) -> None:
     write_clusters(directory, finished.splits, finished.regroupings, finished.similarity)
     write_json(directory / RESULT, dict(finished.result))  # last but for the checkpoint: what makes a run finished
     (directory / CHECKPOINT).unlink(missing_ok=True)
+    simulator.personal.memories.clear()
 
 
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
@@ -176,6 +178,7 @@ def _simulate(
             rows = simulator.history.flush()
             state = {"simulator": simulator.save_state(), "rows": rows}
             save(state | {"clock": (clock.wall, clock.training, clock.working)}, directory / CHECKPOINT)
+            simulator.personal.memories.drop_files()
 
     def after_event() -> None:
         nonlocal saved_at, shown_at
@@ -225,7 +228,8 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> Resu
     last = simulator.history.evaluations[-1]
     staleness = [row["staleness"] for row in simulator.history.updates]
     regrouped = [regrouping.kind for regrouping in simulator.strategy.regroupings()]
-    figures = ("accuracy", "accuracy_trained", "accuracy_std", "accuracy_slowest_fifth", "accuracy_fastest_fifth")
+    kinds = ("trained", "used", "std", "slowest_fifth", "fastest_fifth")
+    figures = ("accuracy", *(f"accuracy_{kind}" for kind in kinds))
     return Result(
         strategy=experiment.strategy,
         seed=experiment.seed,

@@ -5,6 +5,7 @@ threads (``lookahead``); since one client's result never depends on who else is 
 whatever the number of workers."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from polytempo.core.orders import Due, Order, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
 from polytempo.core.streams import stream
 from polytempo.core.vectors import trained_entries
+from polytempo.learn.learner import CarriedOut
 from polytempo.sim.agenda import Agenda, Kind
 from polytempo.sim.asks import Asks
 from polytempo.sim.clients import Clients
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.network import Network
+from polytempo.sim.personal import PersonalClients
 from polytempo.sim.records.evaluation import Evaluator, Stop
 from polytempo.sim.records.exchanges import Exchanges
 from polytempo.sim.records.history import History, update_row
@@ -43,7 +46,8 @@ class Simulator:
         self.federation, self.devices, self.learner = world.federation, world.devices, world.learner
         self.uploads, self.seed, self._x = world.uploads, world.seed, world.x
         self.pool = Lookahead(workers)
-        self.evaluator = Evaluator(strategy, world, stop, history, self.pool)
+        self.personal = PersonalClients(world)
+        self.evaluator = Evaluator(strategy, world, stop, history, self.pool, self.personal)
         self.network = Network(world.devices, strategy.travels, world.learner.schema.size, world.uploads.compression)
         self.traffic = Traffic(history, self.network.model_bytes)
         self.asks = None if world.asking is None else Asks(world.asking, world)
@@ -251,9 +255,11 @@ class Simulator:
         """The client trains, on the data that it has now."""
         client, flight = training.client, training.flight
         training.generation = int(self.clients.generation[client])
-        training.steps = flight.order.work.steps_for(self.federation.samples(client, training.generation))
+        rows, forward = self.personal.rows_and_forward_steps(flight.order, training.generation)
+        training.steps = flight.order.work.steps_for(rows)
         # An order that reaches a client while it is off waits until it is on.
-        training.begins = self.devices.available_from(client, at)
+        at = self.devices.available_from(client, at)
+        training.begins = self.devices.finish(client, at, forward, training.step_seconds)
         arrives = self.network.arrival(training)
         lost = self.devices.dropout(client, flight.count)
         if lost is not None:
@@ -293,10 +299,11 @@ class Simulator:
             self._submit(training)
 
     def _submit(self, training: Training) -> None:
-        data = self.federation.client(training.client, training.generation)
-        assignment = training.assignment(self._x, data, self.seed)
+        client, generation = training.client, training.generation
+        assignment = training.assignment(self._x, self.federation.client(client, generation), self.seed)
+        assignment = self.personal.with_memory(assignment, generation)
 
-        def train() -> Update:
+        def train() -> CarriedOut:
             return self.learner.carry_out(self.uploads.compression.received(assignment))
 
         self.pool.submit(training.ticket, self.network.arrival(training), train)
@@ -314,7 +321,8 @@ class Simulator:
             return  # it was told to report, and did
         del self._trainings[client]
         order = training.flight.order
-        own: Update = self.pool.fetch(ticket)
+        carried_out: CarriedOut = self.pool.fetch(ticket)
+        own = carried_out.update
         trained = trained_entries(self.learner.schema, order.mask, order.trainable)
         update = self.uploads.deliver(own, training.flight, trained)
         self.traffic.count_upload(self.now, training.upload_bytes)
@@ -324,6 +332,8 @@ class Simulator:
         self.client_steps += training.steps
         self.refused_in_a_row = 0
         staleness = self.strategy.tau(update)
+        self.personal.keep(client, carried_out.memory)
+        own = replace(own, weights=carried_out.own)
         self._record(own, training, staleness)
         self._inform("updated", update)
         if self.exchanges is not None:
@@ -373,6 +383,7 @@ class Simulator:
             "traffic": self.traffic.save_state(),
             "residuals": self.uploads.compression.residuals,
             "exchanges": None if self.exchanges is None else self.exchanges.save_state(),
+            "personal": self.personal.save_state(),
             "strategy": self.strategy.save_state(),
         }
 
@@ -384,4 +395,5 @@ class Simulator:
         self.uploads.compression.residuals = saved["residuals"]
         if self.exchanges is not None:
             self.exchanges.load_state(saved["exchanges"])
+        self.personal.load_state(saved["personal"])
         self.strategy.load_state(saved["strategy"])

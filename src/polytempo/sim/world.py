@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.learn.asking import Asking
 from polytempo.learn.flat import read_vector
+from polytempo.learn.jury import fingerprints
 from polytempo.learn.learner import Learner, make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import WARM_UP_EPOCHS, ProxySets
@@ -45,6 +47,11 @@ class World:
     def x(self) -> Tensor:
         """Features of the whole data set."""
         return torch.from_numpy(self.federation.dataset.x)
+
+    @cached_property
+    def fingerprints(self) -> np.ndarray:
+        """Of every row's features."""
+        return fingerprints(self.federation.dataset.x)
 
 
 def make_world(experiment: Experiment, strategy: Strategy) -> tuple[World, Tensor]:

@@ -17,6 +17,7 @@ from polytempo.strategies.base.explaining import explained
 from polytempo.strategies.base.participation import Quota, parse_quota
 from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
 from polytempo.strategies.parts.claims import CappedSamples
+from polytempo.strategies.parts.personal import PersonalRule
 from polytempo.strategies.parts.robust import Mix, Robust, parse_robust
 
 CLIP = "scale updates down to so many times the median norm of the clients' newest ones, or none"
@@ -35,6 +36,9 @@ class StrategySettings(BaseModel):
     samples_cap: Annotated[float | None, OR_NONE] = Field(None, ge=1, description=SAMPLES_CAP)
     robust: str = Field(
         "none", description="what moves a model: none, the update itself; median:K or trimmed:K:SHARE of recent ones"
+    )
+    personal: bool = Field(
+        False, description="let clients keep a model of their own, and use the mixture that suits their data best"
     )
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimiser")
     lr: float | str = Field(
@@ -89,7 +93,10 @@ class StrategySettings(BaseModel):
             )
         if self.clip is not None or self._mix is not None:
             strategy = Robust(strategy, self.clip, self._mix)
-        return strategy if self.samples_cap is None else CappedSamples(strategy, self.samples_cap)
+        if self.samples_cap is not None:
+            strategy = CappedSamples(strategy, self.samples_cap)
+        has_rule = strategy.needs_personal or (self.personal and strategy.travels)  # alone, there is nothing to mix
+        return PersonalRule(strategy) if has_rule else strategy
 
     def defences(self) -> list[str]:
         """What is done about hostile updates, in words."""

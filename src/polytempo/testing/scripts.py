@@ -168,7 +168,7 @@ def carried_out(sim: Simulator, happened: Happened, order: Train, count: int, se
             sim.seed,
             tuple(zip(done, sends, strict=True)),
         )
-    )
+    ).update
 
 
 def ready_follows(script: list[Happened], index: int) -> bool:

@@ -73,7 +73,7 @@ class Devices:
             return mean
         return mean * max(stream(self.seed, "jitter", client, count).normal(1.0, self.jitter), FASTEST)
 
-    def finish(self, client: int, begin: float, steps: int, step_seconds: float) -> float:
+    def finish(self, client: int, begin: float, steps: float, step_seconds: float) -> float:
         """When ``steps`` steps that began at ``begin`` end; a speed change in the middle counts from its moment."""
         now, left, pace = begin, float(steps), step_seconds
         for at, factor, clients in self.speed_changes:

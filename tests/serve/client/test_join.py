@@ -190,7 +190,7 @@ def test_a_refresh_and_report_now_reach_a_client_in_the_middle_of_training(
     told = Assignment(order, local.x, local.y, local.train, 1 if stop else 12, 0, seed, ((1, send),))
     assert (version, steps) == (7, told.steps)
     assert torch.equal(start, send.weights)
-    assert torch.equal(weights, local.learner.carry_out(told).weights)
+    assert torch.equal(weights, local.learner.carry_out(told).update.weights)
 
 
 # What is wrong

@@ -69,7 +69,7 @@ def test_a_multicast_reaches_a_client_in_the_middle_of_training(tmp_path: Path) 
 
         assert not torch.equal(phi[0], order.weights)
         told = Assignment(order, local.x, local.y, local.train, 12, 1, seed, ((1, Send(0, phi[0], 4)),))
-        assert torch.equal(pace.models.view(0), local.learner.carry_out(told).weights)
+        assert torch.equal(pace.models.view(0), local.learner.carry_out(told).update.weights)
         assert [(done.version, done.steps) for done in trained] == [(4, 12)]
         assert (service.members[0].version, service.members[0].staleness) == (4, 0)
 

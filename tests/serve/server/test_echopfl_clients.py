@@ -58,7 +58,7 @@ def test_a_broadcast_reaches_a_client_in_the_middle_of_training_which_does_only_
         outcome, other = (
             local.learner.carry_out(
                 Assignment(order, local.x, local.y, local.train, 12, 1, seed, ((1, Send(0, fresh, version, kept)),))
-            )
+            ).update
             for kept in (rebase, not rebase)
         )
         assert torch.equal(echo.latest[0], outcome.weights)

@@ -293,8 +293,8 @@ def test_a_refresh_in_mid_training_spends_only_the_steps_left(monkeypatch):
             alone = learner.engine.train(
                 Job(last.weights, assignment.x, assignment.y, left, assignment.order.work, 0.1)
             )
-            assert torch.equal(outcome.weights, alone)
-            assert (outcome.start, outcome.version) == (last.weights, last.version)
+            assert torch.equal(outcome.update.weights, alone)
+            assert (outcome.update.start, outcome.update.version) == (last.weights, last.version)
         return outcome
 
     monkeypatch.setattr(Learner, "carry_out", check)

@@ -232,7 +232,7 @@ def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tup
     listen = _listener(task, local.client, schema)
     update = local.learner.carry_out(
         Assignment(order, local.x, local.y, local.train, steps, task.count, local.seed, listen=listen)
-    )
+    ).update
     seconds = time.perf_counter() - began
     accuracy, loss = _score(local, update.start)
     trained = Trained(task.number, update.version, update.steps, seconds, accuracy, loss)

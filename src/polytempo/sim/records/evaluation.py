@@ -1,6 +1,7 @@
 """Evaluation during a run: how well everybody is served, how good their own models are, and whether to stop."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.personal import PersonalClients
 from polytempo.sim.records.history import History, graph_row
 from polytempo.sim.records.measures import evaluation_row, score_clients, score_cluster_models
 from polytempo.sim.records.sketches import Sketches
@@ -35,8 +37,17 @@ class Stop:
 class Evaluator:
     """Scores all clients, writes the row, and judges."""
 
-    def __init__(self, strategy: Strategy, world: World, stop: Stop, history: History, pool: Lookahead) -> None:
+    def __init__(
+        self,
+        strategy: Strategy,
+        world: World,
+        stop: Stop,
+        history: History,
+        pool: Lookahead,
+        personal: PersonalClients,
+    ) -> None:
         self.strategy, self.world, self.stop, self.history, self.pool = strategy, world, stop, history, pool
+        self.personal = personal
         self.federation, self.learner = world.federation, world.learner
         self.evaluated_at = -1
         """Updates at the last evaluation; -1 before the first."""
@@ -67,8 +78,11 @@ class Evaluator:
         """Evaluate everybody; is this the end of the run?"""
         served = self._score_served(generations)
         self._score_trained()
+        used = self._score_used(served, generations)
         groups = self._groups(generations)
-        row = evaluation_row(now, updates, served, self.trained_scores, idle, self.strategy, groups, self.world.devices)
+        row = evaluation_row(
+            now, updates, served, self.trained_scores, used, idle, self.strategy, groups, self.world.devices
+        )
         of_clusters = score_cluster_models(
             self.strategy.cluster_models(),
             self.federation.clusters,
@@ -99,12 +113,32 @@ class Evaluator:
             same_model = first is model and model._version == changes
             if same_model and np.array_equal(generations, generations_then):
                 return scores.copy()
-        # A method may make a model for every client: not all of them at once.
-        at_once = len(clients) if one_for_all else max(1, OWN_MODELS_BYTES // (4 * self.learner.schema.size))
+        served = self._score(self._model_for, generations, at_once=len(clients) if one_for_all else None)
+        self._last = (first, first._version, generations.copy(), served) if one_for_all else None
+        return served
+
+    def _score_used(self, served: np.ndarray, generations: np.ndarray) -> np.ndarray:
+        """The score of each client with the model that it works with. Without the personal rule, the one it is
+        served."""
+        personal = self.strategy.personal()
+        if personal is None:
+            return served
+
+        def used(client: int) -> Tensor:
+            return self.personal.used(client, int(generations[client]), self._model_for(client), personal)
+
+        return self._score(used, generations)
+
+    def _score(
+        self, model_for: Callable[[int], Tensor], generations: np.ndarray, at_once: int | None = None
+    ) -> np.ndarray:
+        """Not all models at once: there may be one for every client."""
+        clients = range(len(self.federation))
+        at_once = at_once or max(1, OWN_MODELS_BYTES // (4 * self.learner.schema.size))
         parts = [
             score_clients(
                 clients[begin : begin + at_once],
-                self._model_for,
+                model_for,
                 lambda client: self.federation.client(client, int(generations[client])),
                 self.world.x,
                 self.learner.scorer,
@@ -112,9 +146,7 @@ class Evaluator:
             )
             for begin in range(0, len(clients), at_once)
         ]
-        served = np.concatenate(parts)
-        self._last = (first, first._version, generations.copy(), served) if one_for_all else None
-        return served
+        return np.concatenate(parts)
 
     def _model_for(self, client: int) -> Tensor:
         with explained(self.strategy, f"model_for (client {client})"):

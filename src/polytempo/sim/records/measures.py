@@ -21,6 +21,7 @@ def evaluation_row(
     updates: int,
     served: np.ndarray,
     trained: np.ndarray,
+    used: np.ndarray,
     idle: np.ndarray,
     strategy: Strategy,
     groups: Sequence[int] | None,
@@ -37,6 +38,7 @@ def evaluation_row(
         "updates": updates,
         "accuracy": float(served.mean()),
         "accuracy_trained": float(known.mean()) if len(known) else None,
+        "accuracy_used": float(used.mean()),
         "accuracy_std": float(served.std()),
         "accuracy_slowest_fifth": float(served[devices.slowest_fifth()].mean()),
         "accuracy_fastest_fifth": float(served[devices.fastest_fifth()].mean()),
@@ -48,6 +50,7 @@ def evaluation_row(
         **({"accuracy_per_device": accuracy_per_device(served, devices)} if devices.kinds else {}),
         "per_client": served,
         "per_client_trained": trained.copy(),
+        "per_client_used": used,
         "per_client_idle": idle,
         "per_client_cluster": clusters.astype(np.float64),
         "per_client_group": None if groups is None else np.array(groups, np.float64),  # drifts change it

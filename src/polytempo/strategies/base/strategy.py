@@ -16,7 +16,7 @@ from torch import Tensor
 from polytempo.core.branch import Branch
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.orders import Candidates, Objective, Order, Orders, Train, Work
+from polytempo.core.orders import Candidates, Objective, Order, Orders, Personal, Train, Work
 from polytempo.core.registry import Registry, from_import_path, unknown
 from polytempo.core.schema import Schema
 from polytempo.core.splits import Regrouping, Split
@@ -59,6 +59,9 @@ class Strategy:
     """Why deltas of several clients cannot be mixed robustly; empty if they can."""
     needs_proxies: ClassVar[bool] = False
     """Does the server need proxy sets, samples of its own for each cluster (``parts/proxies.py``)?"""
+
+    needs_personal: ClassVar[bool] = False
+    """Do its clients follow the personal rule (``parts/personal.py``) in any case?"""
 
     model: Branch
     setting: Setting
@@ -121,6 +124,15 @@ class Strategy:
     @property
     def held_back(self) -> int | None:
         """How many updates robust mixing has held back; None without robust mixing."""
+        return None
+
+    def personal(self) -> Personal | None:
+        """What clients that follow the personal rule are told beside their model; None if they do not."""
+        return None
+
+    @property
+    def bad_reports(self) -> int | None:
+        """How many reports of clients' juries cannot be true; None without the personal rule."""
         return None
 
     def cluster_of(self, client: int) -> int:

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
-from polytempo.core.orders import Orders
+from polytempo.core.orders import Orders, Personal
 from polytempo.core.splits import Regrouping, Split
 from polytempo.strategies.base.strategy import Setting, Strategy
 
-ABOUT = ("travels", "reconstructed", "unmixable", "needs_proxies")
+ABOUT = ("travels", "reconstructed", "unmixable", "needs_proxies", "needs_personal")
 """What a strategy's class says of it; a wrapper says the same as the inner strategy."""
 
 
@@ -79,6 +79,13 @@ class Wrapper(Strategy):
     @property
     def held_back(self) -> int | None:
         return self.inner.held_back
+
+    def personal(self) -> Personal | None:
+        return self.inner.personal()
+
+    @property
+    def bad_reports(self) -> int | None:
+        return self.inner.bad_reports
 
     def cluster_of(self, client: int) -> int:
         return self.inner.cluster_of(client)

@@ -1,0 +1,116 @@
+"""The personal rule, the client's half of Concerto: what a client keeps, starts from, hands in and uses. The same code
+serves simulated and real clients. It is numpy over a ``score`` callback.
+
+A client keeps its own model ``w`` and the average ``v`` of its own models. Its jury judges mixtures of ``v`` and the
+model ``g`` that the server sent."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from polytempo.core.orders import JuryScores
+from polytempo.core.stateful import stateful
+
+SHARES = (0.0, 0.25, 0.5, 1.0)
+"""Shares x of the served model in the mixtures ``v + x (g - v)`` that the jury judges."""
+KEEPING = 20.0
+"""``beta = KEEPING d^2``: how much of its own a client keeps when its own is better by d."""
+KEEPS_ALL = 1.0
+"""The most that beta may be."""
+TOO_LITTLE = 0.02
+"""A smaller beta is 0."""
+POOL_ROWS_KEEPING = 20
+"""Rows that the pool counts for when a client decides how much to keep, ..."""
+POOL_ROWS_USING = 60
+"""... and when it decides what to use."""
+
+Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(weights, rows) -> for each row its error (0 or 1) and half its Brier score, each from 0 to 1."""
+
+
+@stateful
+@dataclass(frozen=True, eq=False)
+class ClientMemory:
+    """What a client remembers from one task to the next. It never leaves the client."""
+
+    own: np.ndarray
+    """``w``, the model that it trained last."""
+    average: np.ndarray
+    """``v``, an average of its own models: ``v <- (v + w) / 2``."""
+    known: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Fingerprints of the rows that both were trained on, sorted."""
+    numbers: dict[str, float] = field(default_factory=dict)
+    """What else a rule remembers."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.own.nbytes + self.average.nbytes + self.known.nbytes
+
+
+def judge(
+    memory: ClientMemory, served: np.ndarray, jury: np.ndarray, score: Score, changed: bool = False
+) -> JuryScores:
+    """What the jury says of the mixtures."""
+    rows = [score(mixed(memory.average, served, share), jury).sum(0) if len(jury) else np.zeros(2) for share in SHARES]
+    errors, briers = np.array(rows, np.float64).T
+    return JuryScores(len(jury), tuple(errors.tolist()), tuple(briers.tolist()), changed)
+
+
+def keeping(scores: JuryScores, pool: JuryScores | None) -> float:
+    """``beta``, the share of its own model in what a client starts from: ``20 d^2``, where d is by how much the served
+    model's Brier score is worse than that of its own, the pool counting for 20 rows."""
+    if scores.changed:
+        return 0.0
+    rows, (own, *_, served) = _with_pool(scores, pool, POOL_ROWS_KEEPING, lambda of: of.briers)
+    d = max((served - own) / rows, 0.0) if rows else 0.0
+    beta = min(KEEPING * d * d, KEEPS_ALL)
+    return beta if beta >= TOO_LITTLE else 0.0
+
+
+def using(scores: JuryScores, pool: JuryScores | None) -> float:
+    """``x*``, the share of the served model in what a client uses: the one with the least sum of error and Brier score,
+    the pool counting for 60 rows. Without jury and pool, its own."""
+    _, sums = _with_pool(scores, pool, POOL_ROWS_USING, lambda of: np.add(of.errors, of.briers))
+    return SHARES[int(np.argmin(sums))]
+
+
+def mixed(one: np.ndarray, other: np.ndarray, share: float, where: np.ndarray | None = None) -> np.ndarray:
+    """``one + share (other - one)``, exactly one of them at 0 and 1; outside of ``where`` the first."""
+    if share == 0:
+        return one
+    if where is not None:
+        return np.where(where, mixed(one, other, share), one)
+    return other if share == 1 else one + np.float32(share) * (other - one)
+
+
+def outgoing(trained: np.ndarray, start: np.ndarray, served: np.ndarray, parameters: int) -> np.ndarray:
+    """What a client hands in: the served model plus its own progress, so that its own model does not leave it. Buffers
+    go as they are: a sum could make a variance negative."""
+    if start is served:
+        return trained
+    result = served + (trained - start)
+    result[parameters:] = trained[parameters:]
+    return result
+
+
+def remembered(memory: ClientMemory | None, trained: np.ndarray, known: np.ndarray, changed: bool) -> ClientMemory:
+    """What the client keeps of a training on rows with these fingerprints. Where its data had changed it started from
+    the served model alone, and its history begins anew."""
+    if memory is None or changed:
+        return ClientMemory(trained, trained, np.unique(known))
+    return ClientMemory(trained, mixed(memory.average, trained, 0.5), np.union1d(memory.known, known))
+
+
+def _with_pool(
+    scores: JuryScores,
+    pool: JuryScores | None,
+    weight: int,
+    column: Callable[[JuryScores], Sequence[float] | np.ndarray],
+) -> tuple[float, np.ndarray]:
+    """Rows and sums of a column, with the pool's mean for so many rows. Where the data have changed, the pool says
+    nothing."""
+    rows, sums = float(scores.rows), np.array(column(scores), np.float64)
+    if pool is None or scores.changed:
+        return rows, sums
+    return rows + weight, sums + weight * np.array(column(pool)) / pool.rows

@@ -1,0 +1,78 @@
+"""Simulated clients that follow the personal rule: their juries, their memories, and the models that they use."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.core.orders import Personal, Train
+from polytempo.core.vectors import tensor_of
+from polytempo.learn.jury import Rows, deal, fingerprints, jury_key
+from polytempo.learn.learner import Assignment, forward_steps
+from polytempo.learn.personal import ClientMemory, judge, mixed, using
+from polytempo.sim.memories import Memories
+from polytempo.sim.world import World
+
+NOTHING = np.zeros(0, np.int64)
+
+
+class PersonalClients:
+    """All clients of a world, as far as the personal rule is concerned."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.memories = Memories()
+        self._keys: dict[int, int] = {}
+
+    def rows_and_forward_steps(self, order: Train, generation: int) -> tuple[int, float]:
+        """How many rows a client trains on, and what its forward passes beside training cost, in steps."""
+        rows, judged = self._world.federation.samples(order.client, generation), 0
+        if order.personal is not None:
+            dealt = self.dealt(order.client, generation)
+            rows, judged = len(dealt.train), len(dealt.jury) if order.client in self.memories else 0
+        return rows, forward_steps(order, rows, judged)
+
+    def with_memory(self, assignment: Assignment, generation: int) -> Assignment:
+        """The same assignment, with what the client needs for an order that is personal."""
+        client = assignment.order.client
+        if assignment.order.personal is None:
+            return assignment
+        dealt = self.dealt(client, generation)
+        return replace(assignment, rows=dealt.train, dealt=dealt, memory=self.memories[client])
+
+    def keep(self, client: int, memory: ClientMemory | None) -> None:
+        """What the client remembers from now on, if that has changed."""
+        if memory is not None:
+            self.memories.keep(client, memory)
+
+    def dealt(self, client: int, generation: int) -> Rows:
+        """How the client deals the rows that it has now to training and jury."""
+        data = self._world.federation.client(client, generation)
+        memory = self.memories[client]
+        key = self._keys.setdefault(client, jury_key(self._world.seed, client))
+        labels = fingerprints(data.y[data.train])
+        known = NOTHING if memory is None else memory.known
+        return deal(data.train, self._world.fingerprints[data.train], labels, key, known)
+
+    def used(self, client: int, generation: int, served: Tensor, personal: Personal) -> Tensor:
+        """The model that the client works with when it would be served this one."""
+        memory = self.memories[client]
+        if memory is None:
+            return served
+        scorer, x = self._world.learner.scorer, self._world.x
+        y = torch.from_numpy(self._world.federation.client(client, generation).y)
+        dealt = self.dealt(client, generation)
+
+        def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+            return scorer.judged(tensor_of(weights), x, y[torch.from_numpy(rows)], rows)
+
+        scores = judge(memory, served.numpy(), dealt.jury, score, dealt.changed)
+        return tensor_of(mixed(memory.average, served.numpy(), using(scores, personal.pool)))
+
+    def save_state(self) -> dict[str, Any]:
+        return self.memories.save_state()
+
+    def load_state(self, saved: dict[str, Any]) -> None:
+        self.memories.load_state(saved)

@@ -1,0 +1,112 @@
+"""The server's half of the personal rule: every order asks the client to keep a model of its own, and tells it what the
+juries of all clients say of mixtures. The client's half is ``learn/personal.py``."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from polytempo.core.events import Update
+from polytempo.core.orders import JuryScores, Order, Orders, Personal, Train
+from polytempo.strategies.base.wrapper import Wrapper
+
+MIXTURES = 4
+"""That a jury judges."""
+FEWEST = 5
+"""Clients that must have reported before the pool says anything."""
+MOST_ROWS = 30
+"""Of one client's jury that count in the pool."""
+UNIT = 1 << 40
+"""Scores are added up as whole numbers of this part: a sum does not depend on the order, and nothing is lost when a
+client's report is replaced."""
+
+
+class PersonalRule(Wrapper):
+    """A strategy whose clients follow the personal rule. It stands outside of robust mixing, so that a report counts
+    also where its update is held back."""
+
+    remembered = ("reports", "totals", "rows", "bad")
+
+    def setup(self) -> None:
+        self.reports: dict[int, JuryScores] = {}
+        """Client -> its newest report, as it counts in the pool."""
+        self.totals = [0] * (2 * MIXTURES)
+        self.rows = 0
+        self.bad = 0
+
+    @property
+    def bad_reports(self) -> int:
+        return self.bad
+
+    def personal(self) -> Personal:
+        if len(self.reports) < FEWEST:
+            return Personal()
+        means = [total / (UNIT * self.rows) for total in self.totals]
+        return Personal(pool=JuryScores(1, tuple(means[:MIXTURES]), tuple(means[MIXTURES:])))
+
+    # Events.
+
+    def joined(self, client: int, now: float) -> Orders:
+        return self._as_personal(super().joined(client, now))
+
+    def ready(self, client: int, now: float) -> Orders:
+        return self._as_personal(super().ready(client, now))
+
+    def updated(self, update: Update, now: float) -> Orders:
+        report = update.jury
+        if report is not None and not is_sound(report):
+            self.bad += 1
+            update = replace(update, jury=None)
+        elif report is not None and not report.changed:
+            self._take(update.client, report)
+        return self._as_personal(super().updated(update, now))
+
+    def pulled(self, client: int, now: float) -> Orders:
+        return self._as_personal(super().pulled(client, now))
+
+    def fired(self, key: str, now: float) -> Orders:
+        return self._as_personal(super().fired(key, now))
+
+    def left(self, client: int, now: float) -> Orders:
+        self._drop(client)
+        return self._as_personal(super().left(client, now))
+
+    def forget(self, client: int) -> None:
+        self._drop(client)
+        super().forget(client)
+
+    def _as_personal(self, orders: Orders) -> Iterator[Order]:
+        for order in orders or ():
+            yield replace(order, personal=self.personal()) if isinstance(order, Train) else order
+
+    # The pool.
+
+    def _take(self, client: int, report: JuryScores) -> None:
+        self._drop(client)
+        share = min(MOST_ROWS / report.rows, 1.0)
+        counted = JuryScores(
+            min(report.rows, MOST_ROWS),
+            tuple(share * error for error in report.errors),
+            tuple(share * brier for brier in report.briers),
+        )
+        self.reports[client] = counted
+        self._add(counted, 1)
+
+    def _drop(self, client: int) -> None:
+        report = self.reports.pop(client, None)
+        if report is not None:
+            self._add(report, -1)
+
+    def _add(self, report: JuryScores, sign: int) -> None:
+        self.rows += sign * report.rows
+        for i, score in enumerate((*report.errors, *report.briers)):
+            self.totals[i] += sign * round(UNIT * score)
+
+
+def is_sound(report: JuryScores) -> bool:
+    """Can a jury have said this?"""
+    scores = (*report.errors, *report.briers)
+    return (
+        report.rows >= 1
+        and len(report.errors) == len(report.briers) == MIXTURES
+        and all(math.isfinite(score) and -1e-6 * report.rows <= score <= (1 + 1e-6) * report.rows for score in scores)
+    )

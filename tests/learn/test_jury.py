@@ -1,0 +1,89 @@
+"""Which rows a client holds out, and that no model is judged by a row that it was trained on."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polytempo.learn.jury import Rows, deal, fingerprints, jury_key
+from polytempo.learn.personal import ClientMemory, remembered
+
+NOBODY = np.zeros(0, np.int64)
+FEATURES = fingerprints(np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32))
+
+
+def dealt(rows: np.ndarray, labels: np.ndarray | None = None, known: np.ndarray = NOBODY, key: int = 7) -> Rows:
+    y = np.zeros(len(rows), np.uint64) if labels is None else fingerprints(labels)
+    return deal(rows, FEATURES[rows], y, key, known)
+
+
+def trained(rows: Rows, memory: ClientMemory | None = None) -> ClientMemory:
+    return remembered(memory, np.zeros(2, np.float32), rows.known, rows.changed)
+
+
+def test_about_a_tenth_of_the_rows_is_the_jury_and_the_rest_is_trained_on() -> None:
+    rows = np.arange(400)
+    found = dealt(rows)
+    assert 25 <= len(found.jury) <= 60
+    assert sorted([*found.train, *found.jury]) == rows.tolist()
+    assert not found.changed
+
+
+def test_rows_that_differ_in_one_bit_have_other_fingerprints_and_equal_rows_the_same() -> None:
+    x = np.zeros((3, 7), np.float32)
+    x[1, 3] = np.float32(1e-45)
+    one, other, again = fingerprints(x)
+    assert one == again
+    assert one != other
+
+
+def test_a_row_keeps_its_part_whatever_other_rows_come_and_go() -> None:
+    everything, some = dealt(np.arange(400)), dealt(np.arange(100, 250))
+    assert set(some.train) == set(everything.train) & set(range(100, 250))
+    assert set(some.jury) == set(everything.jury) & set(range(100, 250))
+
+
+def test_another_client_has_another_jury() -> None:
+    rows = np.arange(400)
+    assert set(dealt(rows, key=jury_key(0, 1)).jury) != set(dealt(rows, key=jury_key(0, 2)).jury)
+
+
+def test_a_client_whose_only_row_would_be_a_juror_trains_on_it_and_has_no_jury() -> None:
+    juror = dealt(np.arange(400)).jury[:1]
+    found = dealt(juror)
+    assert found.train.tolist() == juror.tolist()
+    assert len(found.jury) == 0
+    later = dealt(np.arange(400), known=trained(found).known)
+    assert juror[0] not in later.jury
+
+
+def test_rows_that_are_mostly_new_are_all_judges_of_the_old_model() -> None:
+    before = dealt(np.arange(100))
+    after = dealt(np.arange(80, 300), known=trained(before).known)
+    assert after.changed
+    assert set(after.jury) >= set(range(100, 300))
+    assert not set(after.jury) & set(before.train)
+
+
+def test_a_few_new_rows_do_not_count_as_a_change() -> None:
+    before = dealt(np.arange(100))
+    after = dealt(np.arange(120), known=trained(before).known)
+    assert not after.changed
+    assert set(after.jury) == set(dealt(np.arange(120)).jury)
+
+
+def test_rows_whose_labels_were_swapped_are_new() -> None:
+    rows = np.arange(100)
+    before = dealt(rows, np.zeros(100, np.int64))
+    after = dealt(rows, np.ones(100, np.int64), trained(before).known)
+    assert after.changed
+    assert len(after.jury) == 100
+
+
+@given(st.lists(st.sets(st.integers(0, 399), min_size=1), min_size=1, max_size=8))
+def test_no_judge_is_a_row_that_the_models_history_was_trained_on(held: list[set[int]]) -> None:
+    memory, history = None, set[int]()
+    for rows in held:
+        found = dealt(np.array(sorted(rows)), known=NOBODY if memory is None else memory.known)
+        assert not set(found.jury.tolist()) & history
+        history = set(found.train.tolist()) | (set() if found.changed else history)
+        memory = trained(found, memory)

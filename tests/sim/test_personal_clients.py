@@ -1,0 +1,122 @@
+"""Simulated clients that follow the personal rule: what they remember and use, and what it costs them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polytempo import simulate
+from polytempo.core.orders import Candidates, Personal, Train, Work
+from polytempo.core.state import pack, unpack
+from polytempo.learn.learner import forward_steps
+from polytempo.learn.personal import ClientMemory
+from polytempo.sim.memories import DIRECTORY, Memories
+from polytempo.sim.records.evaluation import Stop
+from polytempo.strategies import make_strategy
+from polytempo.strategies.parts.personal import PersonalRule
+from polytempo.testing import simulator, vector
+
+WORLD = {"clients": 6, "updates": 48, "steps": 6, "partition": "groups:2"}
+
+
+def memory(number: float) -> ClientMemory:
+    model = np.full(1000, number, np.float32)
+    return ClientMemory(model, model + 1, np.arange(3))
+
+
+def test_without_the_rule_a_client_uses_what_it_is_served() -> None:
+    run = simulate("fedasync", **WORLD)
+    assert run.accuracy_used == run.accuracy
+    assert np.array_equal(run.evaluations[-1]["per_client_used"], run.evaluations[-1]["per_client"])
+
+
+def test_the_rule_works_with_any_method_and_own_is_the_clients_model_not_what_it_hands_in() -> None:
+    run = simulate("fedasync", personal=True, **WORLD)
+    assert run.accuracy_used > run.accuracy
+    assert run.accuracy_trained > run.accuracy
+
+
+def test_the_rule_changes_nothing_for_those_who_are_alone() -> None:
+    assert simulate("standalone", personal=True, **WORLD).digest == simulate("standalone", **WORLD).digest
+
+
+def test_a_run_with_the_rule_has_the_same_bits_with_any_number_of_workers() -> None:
+    assert simulate("concerto", workers=1, **WORLD).digest == simulate("concerto", workers=3, **WORLD).digest
+
+
+def test_a_simulation_that_was_saved_in_the_middle_ends_in_the_same_bits() -> None:
+    def made(stop: int):  # type: ignore[no-untyped-def]
+        return simulator(PersonalRule(make_strategy("fedasync", {})), 4, "slow:0.5x3", Stop(updates=stop))
+
+    whole, half, rest = made(24), made(12), made(24)
+    whole.run()
+    half.run()
+    rest.load_state(unpack(*pack(half.save_state())))
+    rest._finished = False
+    rest.run()
+    for client in range(4):
+        one, other = whole.personal.memories[client], rest.personal.memories[client]
+        assert one is not None
+        assert other is not None
+        assert np.array_equal(one.average, other.average)
+    assert np.array_equal(
+        whole.history.evaluations[-1]["per_client_used"], rest.history.evaluations[-1]["per_client_used"]
+    )
+
+
+# Forward passes are charged.
+
+
+@pytest.mark.parametrize(
+    ("order", "steps"),
+    [
+        (Train(0, vector(1), 0, Work(batch_size=10)), 0),
+        (Train(0, vector(1), 0, Work(batch_size=10), questions=("fit", "soft-labels")), 2 * 60 / 30),
+        (Train(0, vector(1), 0, Work(batch_size=10), candidates=Candidates((vector(1),) * 3, (0,) * 3)), 3 * 60 / 30),
+        (Train(0, vector(1), 0, Work(batch_size=10), personal=Personal()), 4 * 6 / 30),
+    ],
+    ids=["nothing", "questions", "candidates", "mixtures"],
+)
+def test_a_forward_pass_costs_a_third_of_a_training_step(order: Train, steps: float) -> None:
+    assert forward_steps(order, rows=60, judged=0 if order.personal is None else 6) == pytest.approx(steps)
+
+
+def test_candidates_take_virtual_time() -> None:
+    world = {"clients": 4, "updates": 8, "steps": 6, "devices": "homogeneous", "partition": "iid"}
+    assert simulate("ifca-async", **world).virtual_time > simulate("fedasync", **world).virtual_time
+
+
+# Memories that do not fit into memory.
+
+
+def test_memories_past_the_bound_are_in_files_and_come_back_as_they_were(tmp_path: Path) -> None:
+    memories = Memories(tmp_path / DIRECTORY, held_bytes=3 * memory(0).nbytes)
+    for client in range(8):
+        memories.keep(client, memory(client))
+    assert len(list((tmp_path / DIRECTORY).iterdir())) == 5
+    for client in range(8):
+        found = memories[client]
+        assert found is not None
+        assert (found.own[0], found.average[0]) == (client, client + 1)
+    assert memories[8] is None
+
+
+def test_a_checkpoint_finds_its_files_whatever_was_written_since(tmp_path: Path) -> None:
+    bound = 2 * memory(0).nbytes
+    memories = Memories(tmp_path / DIRECTORY, bound)
+    for client in range(4):
+        memories.keep(client, memory(client))
+    saved = pack(memories.save_state())
+    memories.drop_files()
+    for client in range(4):
+        memories.keep(client, memory(10 + client))
+    again = Memories(tmp_path / DIRECTORY, bound)
+    again.load_state(unpack(*saved))
+    assert [again[client].own[0] for client in range(4)] == [0, 1, 2, 3]  # type: ignore[union-attr]
+    assert len(list((tmp_path / DIRECTORY).iterdir())) == 2
+
+
+def test_a_run_with_a_directory_leaves_no_memories_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polytempo.sim.memories.HELD_BYTES", 1)
+    simulate("concerto", out=tmp_path / "run", **WORLD)
+    assert not (tmp_path / "run" / DIRECTORY).exists()
