@@ -97,8 +97,8 @@ class JuryScores:
 @stateful
 @dataclass(frozen=True, slots=True)
 class Personal:
-    """The client keeps a model of its own by a rule (``learn/personal.py``). ``jury``: it decides by rows that it does
-    not train on how much of its own it starts from and uses, and reports what they said."""
+    """The client keeps a model of its own by a rule (``learn/rules``). ``jury``: it decides by rows that it does not
+    train on how much of its own it starts from and uses, and reports what they said."""
 
     rule: str = "jury"
     parameters: dict[str, float] = field(default_factory=dict)

@@ -37,6 +37,15 @@ class Batches:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def first(self, steps: int) -> "Batches":
+        """Those of the first steps."""
+        return Batches(self.rows[: self.offsets[steps]], self.offsets[: steps + 1])
+
+    def only(self, step: int) -> "Batches":
+        """That of one step."""
+        begin, end = self.offsets[step : step + 2]
+        return Batches(self.rows[begin:end], np.array([0, end - begin], np.int64))
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

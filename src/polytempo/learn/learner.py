@@ -13,20 +13,21 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from polytempo.core.events import Update
 from polytempo.core.flight import base_of
-from polytempo.core.orders import JuryScores, Objective, Send, Train, Work
+from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.registry import from_import_path
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
-from polytempo.core.vectors import schema_of, tensor_of, trained_entries
+from polytempo.core.vectors import schema_of, trained_entries
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.job import Batches, Job, Refresh, make_batches
 from polytempo.learn.jury import Rows
 from polytempo.learn.models import Inputs, first_model
-from polytempo.learn.personal import SHARES, ClientMemory, judge, keeping, mixed, outgoing, remembered
+from polytempo.learn.personal import SHARES, ClientMemory
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
+from polytempo.learn.rules import begin_rule
 from polytempo.learn.scoring import Metric, Scorer, correct
 
 FORWARD = 1 / 3
@@ -52,9 +53,9 @@ class Assignment:
     listen: Callable[[int], Sequence[Send] | None] | None = None
     """Instead of ``sends``, for a client in real time: what arrives during training, asked for as ``Job.listen``."""
     dealt: Rows | None = None
-    """Where the order is personal: how the client's rows were dealt to training and jury, ..."""
+    """Where the rule of the order has a jury: how the client's rows were dealt to training and jury."""
     memory: ClientMemory | None = None
-    """... and what it remembers of its own models; None if it has none yet."""
+    """What the client remembers of its own models; None if it has none yet."""
 
 
 class CarriedOut(NamedTuple):
@@ -62,7 +63,7 @@ class CarriedOut(NamedTuple):
 
     update: Update
     memory: ClientMemory | None = None
-    """Where the order is personal."""
+    """Where the order is personal; None: nothing new (training diverged)."""
 
     @property
     def own(self) -> Tensor:
@@ -109,19 +110,19 @@ class Learner:
         choice = self._choose(a)
         base = base_of(order, choice.candidate)
         assert base is not None
-        personal = _PersonalStart(self, a, base.weights, choice.candidate)
-        received = _Received(a, personal.start)
-        weights = self.engine.train(
+        rule = begin_rule(self, a, base.weights, choice.candidate)
+        received = _Received(a, rule.start)
+        weights = rule.train(
             Job(
-                personal.start(base.weights),
+                rule.start(base.weights),
                 a.x,
                 a.y,
                 self.batches(a.rows, order.work, a.steps, stream(a.seed, "batches", order.client, a.count)),
                 order.work,
                 rate_at(order.work.lr, a.count),
-                personal.anchored(choice.objective, base.weights),
+                rule.anchored(choice.objective, base.weights),
                 trained_entries(self.schema, order.mask, order.trainable),
-                tuple(Refresh(step, personal.start(send.weights), send.rebase) for step, send in a.sends),
+                tuple(Refresh(step, rule.start(send.weights), send.rebase) for step, send in a.sends),
                 int(stream(a.seed, "model dropout", order.client, a.count).integers(2**31)),
                 None if a.listen is None else received.listen,
             )
@@ -136,14 +137,15 @@ class Learner:
             order.client,
             base.version,
             base.weights,
-            personal.outgoing(weights, base.weights),
+            rule.outgoing(weights, base.weights),
             len(a.rows),
             received.steps,
             choice.candidate,
             answers,
-            jury=personal.scores,
+            jury=rule.scores,
         )
-        return CarriedOut(update, personal.remembered(weights))
+        memory = rule.remembered(weights, received.steps) if is_finite(weights) else None
+        return CarriedOut(update, memory if memory is not None and memory.is_finite else None)
 
     def batches(self, rows: np.ndarray, work: Work, steps: int, rng: np.random.Generator) -> Batches:
         """Batches that the model can be trained on: one that normalises batches is given none of a single sample."""
@@ -171,54 +173,6 @@ def forward_steps(order: Train, rows: int, judged: int) -> float:
     candidates = 0 if order.candidates is None else len(order.candidates.models)
     passed = (candidates + len(order.questions)) * rows + len(SHARES) * judged
     return FORWARD * passed / order.work.batch_size
-
-
-class _PersonalStart:
-    """Where a client starts from: the model that it was sent or, where the order is personal, a mixture of that and its
-    own (``learn/personal.py``)."""
-
-    def __init__(self, learner: Learner, a: Assignment, served: Tensor, candidate: int | None) -> None:
-        self._a, self._parameters = a, learner.schema.parameter_count
-        self.scores: JuryScores | None = None
-        """What the jury said of the model that was sent."""
-        self._beta = 0.0
-        if a.order.personal is None or a.dealt is None or a.memory is None:
-            return
-
-        def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
-            return learner.scorer.judged(tensor_of(weights), a.x, a.y[torch.from_numpy(rows)], rows)
-
-        scores = judge(a.memory, served.numpy(), a.dealt.jury, score, a.dealt.changed)
-        self.scores = scores if scores.rows else None
-        if candidate is None:
-            self._beta = keeping(scores, a.order.personal.pool)
-        trained = trained_entries(learner.schema, a.order.mask, a.order.trainable)
-        self._trained = None if trained is None else trained.numpy()
-
-    def start(self, served: Tensor) -> Tensor:
-        """What the client trains from when it was sent this model."""
-        if not self._beta or self._a.memory is None:
-            return served
-        return tensor_of(mixed(served.numpy(), self._a.memory.own, self._beta, self._trained))
-
-    def anchored(self, objective: Objective, served: Tensor) -> Objective:
-        """Terms without an anchor of their own are about the model that was sent."""
-        if not self._beta or objective.plain or objective.anchor is not None:
-            return objective
-        return replace(objective, anchor=served)
-
-    def outgoing(self, trained: Tensor, served: Tensor) -> Tensor:
-        if not self._beta:
-            return trained
-        start = self.start(served).numpy()
-        return tensor_of(outgoing(trained.numpy(), start, served.numpy(), self._parameters))
-
-    def remembered(self, trained: Tensor) -> ClientMemory | None:
-        """None if there is nothing to remember: the order is not personal, or training diverged."""
-        a = self._a
-        if a.order.personal is None or a.dealt is None or not is_finite(trained):
-            return None
-        return remembered(a.memory, trained.numpy(), a.dealt.known, a.dealt.changed)
 
 
 class _Received:

@@ -1,9 +1,11 @@
-"""The personal rule, the client's half of Concerto: what a client keeps, starts from, hands in and uses. The same code
-serves simulated and real clients. It is numpy over a ``score`` callback.
+"""What a client keeps, whatever its rule, and the formulas of the rule ``jury``, the client's half of Concerto: what it
+starts from, hands in and uses. The same code serves simulated and real clients. It is numpy over a ``score`` callback.
+The rules themselves are in ``learn/rules``.
 
-A client keeps its own model ``w`` and the average ``v`` of its own models. Its jury judges mixtures of ``v`` and the
-model ``g`` that the server sent."""
+Under ``jury`` a client keeps its own model ``w`` and the average ``v`` of its own models. Its jury judges mixtures of
+``v`` and the model ``g`` that the server sent."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +27,8 @@ POOL_ROWS_KEEPING = 20
 POOL_ROWS_USING = 60
 """... and when it decides what to use."""
 
+NO_VECTOR = np.zeros(0, np.float32)
+
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(weights, rows) -> for each row its error (0 or 1) and half its Brier score, each from 0 to 1."""
 
@@ -35,9 +39,10 @@ class ClientMemory:
     """What a client remembers from one task to the next. It never leaves the client."""
 
     own: np.ndarray
-    """``w``, the model that it trained last."""
+    """The model that is its own: ``w``, which it trained last; under ``ditto`` and ``apfl`` its personal model."""
     average: np.ndarray
-    """``v``, an average of its own models: ``v <- (v + w) / 2``."""
+    """``v``, an average of its own models: ``v <- (v + w) / 2``. Other rules keep a vector of theirs here: ``apfl`` its
+    local part v, ``fedala`` its weights W, ``ditto`` nothing."""
     known: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     """Fingerprints of the rows that both were trained on, sorted."""
     numbers: dict[str, float] = field(default_factory=dict)
@@ -46,6 +51,12 @@ class ClientMemory:
     @property
     def nbytes(self) -> int:
         return self.own.nbytes + self.average.nbytes + self.known.nbytes
+
+    @property
+    def is_finite(self) -> bool:
+        """Are there neither NaN nor Inf among its numbers?"""
+        numbers = (self.own.sum(), self.average.sum(), *self.numbers.values())
+        return all(math.isfinite(number) for number in numbers)
 
 
 def judge(

@@ -1,4 +1,4 @@
-"""Simulated clients that follow the personal rule: their juries, their memories, and the models that they use."""
+"""Simulated clients that follow a personal rule: their juries, their memories, and the models that they use."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.core.orders import Personal, Train
+from polytempo.core.orders import JuryScores, Personal, Train
 from polytempo.core.vectors import tensor_of
 from polytempo.learn.jury import Rows, deal, fingerprints, jury_key
 from polytempo.learn.learner import Assignment, forward_steps
-from polytempo.learn.personal import ClientMemory, judge, mixed, using
+from polytempo.learn.personal import ClientMemory, judge
+from polytempo.learn.rules import rule_of
 from polytempo.sim.memories import Memories
 from polytempo.sim.world import World
 
@@ -19,7 +20,7 @@ NOTHING = np.zeros(0, np.int64)
 
 
 class PersonalClients:
-    """All clients of a world, as far as the personal rule is concerned."""
+    """All clients of a world, as far as personal rules are concerned."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -29,18 +30,25 @@ class PersonalClients:
     def rows_and_forward_steps(self, order: Train, generation: int) -> tuple[int, float]:
         """How many rows a client trains on, and what its forward passes beside training cost, in steps."""
         rows, judged = self._world.federation.samples(order.client, generation), 0
-        if order.personal is not None:
+        if rule_of(order.personal).has_jury:
             dealt = self.dealt(order.client, generation)
             rows, judged = len(dealt.train), len(dealt.jury) if order.client in self.memories else 0
         return rows, forward_steps(order, rows, judged)
 
+    def steps_ahead(self, assignment: Assignment) -> float:
+        """Training steps of the client's rule before its first local step."""
+        return rule_of(assignment.order.personal).steps_ahead(self._world.learner, assignment)
+
     def with_memory(self, assignment: Assignment, generation: int) -> Assignment:
         """The same assignment, with what the client needs for an order that is personal."""
-        client = assignment.order.client
-        if assignment.order.personal is None:
+        order = assignment.order
+        if order.personal is None:
             return assignment
-        dealt = self.dealt(client, generation)
-        return replace(assignment, rows=dealt.train, dealt=dealt, memory=self.memories[client])
+        assignment = replace(assignment, memory=self.memories[order.client])
+        if not rule_of(order.personal).has_jury:
+            return assignment
+        dealt = self.dealt(order.client, generation)
+        return replace(assignment, rows=dealt.train, dealt=dealt)
 
     def keep(self, client: int, memory: ClientMemory | None) -> None:
         """What the client remembers from now on, if that has changed."""
@@ -61,6 +69,14 @@ class PersonalClients:
         memory = self.memories[client]
         if memory is None:
             return served
+
+        def judged() -> JuryScores:
+            return self._judged(client, generation, memory, served)
+
+        return tensor_of(rule_of(personal).used(memory, served.numpy(), personal, judged))
+
+    def _judged(self, client: int, generation: int, memory: ClientMemory, served: Tensor) -> JuryScores:
+        """What the client's jury says of the model that it would be served."""
         scorer, x = self._world.learner.scorer, self._world.x
         y = torch.from_numpy(self._world.federation.client(client, generation).y)
         dealt = self.dealt(client, generation)
@@ -68,8 +84,7 @@ class PersonalClients:
         def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
             return scorer.judged(tensor_of(weights), x, y[torch.from_numpy(rows)], rows)
 
-        scores = judge(memory, served.numpy(), dealt.jury, score, dealt.changed)
-        return tensor_of(mixed(memory.average, served.numpy(), using(scores, personal.pool)))
+        return judge(memory, served.numpy(), dealt.jury, score, dealt.changed)
 
     def save_state(self) -> dict[str, Any]:
         return self.memories.save_state()

@@ -17,7 +17,8 @@ from polytempo.core.orders import Due, Order, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
 from polytempo.core.streams import stream
 from polytempo.core.vectors import trained_entries
-from polytempo.learn.learner import CarriedOut
+from polytempo.learn.learner import Assignment, CarriedOut
+from polytempo.learn.rules import rule_of
 from polytempo.sim.agenda import Agenda, Kind
 from polytempo.sim.asks import Asks
 from polytempo.sim.clients import Clients
@@ -224,7 +225,7 @@ class Simulator:
         training = Training(
             flight,
             generation,
-            self.devices.step_seconds(client, flight.count) * density,
+            self.devices.step_seconds(client, flight.count) * density * rule_of(order.personal).models_trained,
             order.work.steps_for(self.federation.samples(client, generation)),
             self.network.update_bytes(upload),
         )
@@ -255,11 +256,13 @@ class Simulator:
         """The client trains, on the data that it has now."""
         client, flight = training.client, training.flight
         training.generation = int(self.clients.generation[client])
-        rows, forward = self.personal.rows_and_forward_steps(flight.order, training.generation)
+        rows, ahead = self.personal.rows_and_forward_steps(flight.order, training.generation)
         training.steps = flight.order.work.steps_for(rows)
+        if rule_of(flight.order.personal).trains_ahead:
+            ahead += self.personal.steps_ahead(self._assignment(training))
         # An order that reaches a client while it is off waits until it is on.
         at = self.devices.available_from(client, at)
-        training.begins = self.devices.finish(client, at, forward, training.step_seconds)
+        training.begins = self.devices.finish(client, at, ahead, training.step_seconds)
         arrives = self.network.arrival(training)
         lost = self.devices.dropout(client, flight.count)
         if lost is not None:
@@ -299,14 +302,15 @@ class Simulator:
             self._submit(training)
 
     def _submit(self, training: Training) -> None:
+        assignment = self._assignment(training)
+        at = self.network.arrival(training)
+        self.pool.submit(training.ticket, at, lambda: self.learner.carry_out(assignment))
+
+    def _assignment(self, training: Training) -> Assignment:
+        """What the client is to do, as it reaches the client."""
         client, generation = training.client, training.generation
         assignment = training.assignment(self._x, self.federation.client(client, generation), self.seed)
-        assignment = self.personal.with_memory(assignment, generation)
-
-        def train() -> CarriedOut:
-            return self.learner.carry_out(self.uploads.compression.received(assignment))
-
-        self.pool.submit(training.ticket, self.network.arrival(training), train)
+        return self.uploads.compression.received(self.personal.with_memory(assignment, generation))
 
     def _awaited(self, client: int, ticket: int) -> Training | None:
         """The client's training, if it is still the one with this ticket."""

@@ -95,8 +95,9 @@ class StrategySettings(BaseModel):
             strategy = Robust(strategy, self.clip, self._mix)
         if self.samples_cap is not None:
             strategy = CappedSamples(strategy, self.samples_cap)
-        has_rule = strategy.needs_personal or (self.personal and strategy.travels)  # alone, there is nothing to mix
-        return PersonalRule(strategy) if has_rule else strategy
+        # Alone, there is nothing to mix; and some methods have a rule of their own.
+        takes_rule = strategy.travels and strategy.personal() is None
+        return PersonalRule(strategy) if strategy.needs_personal or (self.personal and takes_rule) else strategy
 
     def defences(self) -> list[str]:
         """What is done about hostile updates, in words."""

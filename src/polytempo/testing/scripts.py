@@ -13,6 +13,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Order, Send, Train
 from polytempo.core.state import digest
 from polytempo.learn.learner import Assignment
+from polytempo.learn.personal import ClientMemory
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.training import Training
@@ -153,11 +154,20 @@ def simulated(name: str, world: str, directory: Path, parameters: Mapping[str, A
     return Simulation(sim, strategy, recorder.script, recorder.calls, settings)
 
 
-def carried_out(sim: Simulator, happened: Happened, order: Train, count: int, sends: list[Send]) -> Update:
-    """What a client makes of the order that the service gave it."""
+def carried_out(
+    sim: Simulator,
+    happened: Happened,
+    order: Train,
+    count: int,
+    sends: list[Send],
+    memories: dict[int, ClientMemory] | None = None,
+) -> Update:
+    """What a client makes of the order that the service gave it. ``memories`` are what clients remember; this client's
+    is brought up to date."""
     data = sim.federation.client(happened.client, happened.generation)
     done = [step for step, _ in happened.sends]
-    return sim.learner.carry_out(
+    memories = {} if memories is None else memories
+    result = sim.learner.carry_out(
         Assignment(
             order,
             sim._x,
@@ -167,8 +177,12 @@ def carried_out(sim: Simulator, happened: Happened, order: Train, count: int, se
             count,
             sim.seed,
             tuple(zip(done, sends, strict=True)),
+            memory=memories.get(happened.client),
         )
-    ).update
+    )
+    if result.memory is not None:
+        memories[happened.client] = result.memory
+    return result.update
 
 
 def ready_follows(script: list[Happened], index: int) -> bool:
@@ -191,6 +205,7 @@ def same(a: Send, b: Send) -> bool:
 def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
     """Let the same things happen to a service."""
     told_ready = False
+    memories: dict[int, ClientMemory] = {}
     for index, happened in enumerate(script):
         client = happened.client
         hosted.clock.now = happened.at
@@ -207,7 +222,7 @@ def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
         elif happened.kind == "updated":
             flight = hosted.host.service.flights[client]
             sends = heeded(flight.sends, happened)
-            update = carried_out(sim, happened, flight.order, flight.count, [send for _, send in sends])
+            update = carried_out(sim, happened, flight.order, flight.count, [send for _, send in sends], memories)
             reply = hosted.push(
                 client,
                 weights=update.weights,

@@ -127,7 +127,8 @@ class Strategy:
         return None
 
     def personal(self) -> Personal | None:
-        """What clients that follow the personal rule are told beside their model; None if they do not."""
+        """The rule by which clients keep a model of their own (``learn/rules``), as their orders name it; None if they
+        keep none."""
         return None
 
     @property
@@ -208,6 +209,7 @@ class Strategy:
             questions,
             mask,
             trainable,
+            personal=self.personal(),
         )
 
     def _start(self, clients: list[int], now: float) -> Iterator[Order]:

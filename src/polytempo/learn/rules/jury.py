@@ -1,0 +1,67 @@
+"""The rule ``jury``, the client's half of Concerto: rows that the client does not train on decide how much of its own
+it starts from and uses. The formulas are in ``learn/personal.py``."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from polytempo.core.orders import JuryScores, Objective, Personal
+from polytempo.core.vectors import tensor_of, trained_entries
+from polytempo.learn.personal import ClientMemory, judge, keeping, mixed, outgoing, remembered, using
+from polytempo.learn.rules.rule import Rule
+
+if TYPE_CHECKING:
+    from polytempo.learn.learner import Assignment, Learner
+
+
+class JuryRule(Rule):
+    """The client starts from a mixture of the served model and its own."""
+
+    has_jury = True
+
+    def __init__(self, learner: "Learner", a: "Assignment", served: Tensor, candidate: int | None) -> None:
+        super().__init__(learner, a, served, candidate)
+        self._beta = 0.0
+        if a.order.personal is None or a.dealt is None or a.memory is None:
+            return
+
+        def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+            return learner.scorer.judged(tensor_of(weights), a.x, a.y[torch.from_numpy(rows)], rows)
+
+        scores = judge(a.memory, served.numpy(), a.dealt.jury, score, a.dealt.changed)
+        self.scores = scores if scores.rows else None
+        if candidate is None:
+            self._beta = keeping(scores, a.order.personal.pool)
+        trained = trained_entries(learner.schema, a.order.mask, a.order.trainable)
+        self._trained = None if trained is None else trained.numpy()
+
+    def start(self, served: Tensor) -> Tensor:
+        if not self._beta or self._a.memory is None:
+            return served
+        return tensor_of(mixed(served.numpy(), self._a.memory.own, self._beta, self._trained))
+
+    def anchored(self, objective: Objective, served: Tensor) -> Objective:
+        """Terms without an anchor of their own are about the model that was sent."""
+        if not self._beta or objective.plain or objective.anchor is not None:
+            return objective
+        return replace(objective, anchor=served)
+
+    def outgoing(self, trained: Tensor, served: Tensor) -> Tensor:
+        if not self._beta:
+            return trained
+        start = self.start(served).numpy()
+        return tensor_of(outgoing(trained.numpy(), start, served.numpy(), self._learner.schema.parameter_count))
+
+    def remembered(self, trained: Tensor, steps: int) -> ClientMemory | None:
+        a = self._a
+        return None if a.dealt is None else remembered(a.memory, trained.numpy(), a.dealt.known, a.dealt.changed)
+
+    @staticmethod
+    def used(
+        memory: ClientMemory, served: np.ndarray, personal: Personal, judged: Callable[[], JuryScores]
+    ) -> np.ndarray:
+        return mixed(memory.average, served, using(judged(), personal.pool))
