@@ -8,6 +8,7 @@ from torch import Tensor
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Personal
 from polytempo.core.registry import unknown
+from polytempo.learn.rules.apfl import ApflRule
 from polytempo.learn.rules.ditto import DittoRule
 from polytempo.learn.rules.jury import JuryRule
 from polytempo.learn.rules.rule import Rule
@@ -15,7 +16,7 @@ from polytempo.learn.rules.rule import Rule
 if TYPE_CHECKING:
     from polytempo.learn.learner import Assignment, Learner
 
-RULES: dict[str, type[Rule]] = {"jury": JuryRule, "ditto": DittoRule}
+RULES: dict[str, type[Rule]] = {"jury": JuryRule, "ditto": DittoRule, "apfl": ApflRule}
 
 
 def rule_of(personal: Personal | None) -> type[Rule]:
