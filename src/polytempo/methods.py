@@ -4,7 +4,19 @@ that methods share. Test a method with ``polytempo.testing``."""
 from polytempo.core.branch import Branch
 from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
-from polytempo.core.orders import Candidates, Due, Objective, Order, Orders, Report, Send, SetTimer, Train, Work
+from polytempo.core.orders import (
+    Candidates,
+    Due,
+    Objective,
+    Order,
+    Orders,
+    Personal,
+    Report,
+    Send,
+    SetTimer,
+    Train,
+    Work,
+)
 from polytempo.core.rows import Compare, Sums, meet_rows, sum_rows
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.stateful import Attributes, stateful
@@ -54,6 +66,7 @@ __all__ = [
     "Order",
     "Orders",
     "Participation",
+    "Personal",
     "Polynomial",
     "ProxySets",
     "Quota",

@@ -78,6 +78,14 @@ def test_the_weights_of_ones_own_of_the_docs_run(tmp_path, monkeypatch):
     assert ((rows == 0.5).sum(axis=1) == 2).all()
 
 
+def test_the_method_with_a_rule_of_the_docs_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks(DOCS / "methods/personal.md")
+    (tmp_path / "near.py").write_text(example)
+    run = simulate("near.py:Near", clients=6, updates=60)
+    assert run.accuracy_used > run.accuracy
+
+
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example, _ = blocks(ROOT / "README.md")
