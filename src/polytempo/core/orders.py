@@ -25,6 +25,12 @@ class Work:
     lr: float | Schedule = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
+    stream: int = 0
+    """Which random streams batches and dropout are drawn from; 0: the usual ones."""
+
+    def stream_keys(self, client: int, count: int) -> tuple[int, ...]:
+        """The keys of these streams (``core/streams.py``) for a client that has carried out so many orders before."""
+        return (client, count, self.stream) if self.stream else (client, count)
 
     def steps_for(self, samples: int) -> int:
         """Local steps on a data set of that size; an epoch's last batch may be partial."""

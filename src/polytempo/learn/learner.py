@@ -112,18 +112,19 @@ class Learner:
         assert base is not None
         rule = begin_rule(self, a, base.weights, choice.candidate)
         received = _Received(a, rule.start)
+        keys = order.work.stream_keys(order.client, a.count)
         weights = rule.train(
             Job(
                 rule.start(base.weights),
                 a.x,
                 a.y,
-                self.batches(a.rows, order.work, a.steps, stream(a.seed, "batches", order.client, a.count)),
+                self.batches(a.rows, order.work, a.steps, stream(a.seed, "batches", *keys)),
                 order.work,
                 rate_at(order.work.lr, a.count),
                 rule.anchored(choice.objective, base.weights),
                 trained_entries(self.schema, order.mask, order.trainable),
                 tuple(Refresh(step, rule.start(send.weights), send.rebase) for step, send in a.sends),
-                int(stream(a.seed, "model dropout", order.client, a.count).integers(2**31)),
+                int(stream(a.seed, "model dropout", *keys).integers(2**31)),
                 None if a.listen is None else received.listen,
             )
         )

@@ -122,20 +122,23 @@ def test_choice_and_answers_go_with_the_update_and_untrained_tensors_stay(serve:
 # The simulated twin
 
 
-@pytest.mark.parametrize("partition", ["dirichlet:0.5", "labels:2"])
+@pytest.mark.parametrize(
+    ("strategy", "partition"),
+    [("standalone", "dirichlet:0.5"), ("standalone", "labels:2"), ("standalone-again", "labels:2")],
+)
 def test_a_client_that_joins_ends_with_the_bits_of_its_simulated_twin(
-    serve: Any, tmp_path: Path, partition: str
+    serve: Any, tmp_path: Path, strategy: str, partition: str
 ) -> None:
     common = {"data": LINEAR["data"], "model": LINEAR["model"], "engine": "eager", "clients": 4, "partition": partition}
     experiment = make_experiment(
-        strategy="standalone", **common, updates=12, seed=3, batch_size=4, devices="homogeneous", lr="step:0.1:0.5:1"
+        strategy=strategy, **common, updates=12, seed=3, batch_size=4, devices="homogeneous", lr="step:0.1:0.5:1"
     )
     run_experiment(experiment, tmp_path / "run")
     twins = [row for row in (tmp_path / "run/updates.jsonl").read_text().splitlines() if '"client": 2' in row]
     models = load_file(tmp_path / "run/models.safetensors")
     number = int(models["client_model"][2])
 
-    server = serve("standalone", seed=3, lr="step:0.1:0.5:1")
+    server = serve(strategy, seed=3, lr="step:0.1:0.5:1")
     trained = join_here(server, 2, updates=len(twins), partition=partition, clients=4)
     assert len(trained) == len(twins) > 1
     served = server.host.service.schema.views(server.host.service.strategy.model_for(2))

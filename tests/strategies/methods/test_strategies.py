@@ -1,6 +1,7 @@
 """The first methods against hand-computed updates, and against bugs that public versions have."""
 
 import inspect
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from polytempo.strategies.methods.fedavg import FedAvg
 from polytempo.strategies.methods.fedavgm import FedAvgM
 from polytempo.strategies.methods.fedbuff import FedBuff
 from polytempo.strategies.methods.fedprox import FedProx
-from polytempo.strategies.methods.standalone import Standalone
+from polytempo.strategies.methods.standalone import Standalone, StandaloneAgain
 from polytempo.strategies.parts.staleness import Constant, Hinge, Polynomial
 from polytempo.testing import Planted, begun, update, vector
 
@@ -157,6 +158,12 @@ def test_standalone_clients_go_on_from_their_own_model():
     assert strategy.model_for(1).item() == 5
     assert strategy.model_for(0).item() == 0
     assert next(iter(strategy.ready(1, 1.0))).weights.item() == 5
+
+
+def test_standalone_again_orders_the_same_work_with_other_random_numbers():
+    alone, again = (next(iter(begun(cls(), vector(0.0)).ready(1, 0.0))) for cls in (Standalone, StandaloneAgain))
+    assert again == replace(alone, work=replace(alone.work, stream=1))
+    assert [order.work.stream_keys(1, 7) for order in (alone, again)] == [(1, 7), (1, 7, 1)]
 
 
 def test_a_vector_that_was_handed_out_never_changes():

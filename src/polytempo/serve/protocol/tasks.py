@@ -96,6 +96,7 @@ def task_of(message: pb.Task, body: bytearray, schema: Schema) -> Task:
         message.work.lr,
         message.work.momentum,
         message.work.weight_decay,
+        message.work.stream,
     )
     tensors = read_tensors(body, schema)
     extras = {name: tensors.pop(name) for name in list(tensors) if "/" in name and name not in schema.names}

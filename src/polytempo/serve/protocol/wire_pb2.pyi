@@ -185,7 +185,7 @@ class Task(_message.Message):
     def __init__(self, number: _Optional[int] = ..., version: _Optional[int] = ..., count: _Optional[int] = ..., work: _Optional[_Union[Work, _Mapping]] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., candidate_versions: _Optional[_Iterable[int]] = ..., candidate_use: _Optional[str] = ..., questions: _Optional[_Iterable[str]] = ..., trainable: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Work(_message.Message):
-    __slots__ = ("steps", "epochs", "batch_size", "optimizer", "lr", "momentum", "weight_decay")
+    __slots__ = ("steps", "epochs", "batch_size", "optimizer", "lr", "momentum", "weight_decay", "stream")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +193,7 @@ class Work(_message.Message):
     LR_FIELD_NUMBER: _ClassVar[int]
     MOMENTUM_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
     steps: int
     epochs: int
     batch_size: int
@@ -200,7 +201,8 @@ class Work(_message.Message):
     lr: float
     momentum: float
     weight_decay: float
-    def __init__(self, steps: _Optional[int] = ..., epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., optimizer: _Optional[str] = ..., lr: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ...) -> None: ...
+    stream: int
+    def __init__(self, steps: _Optional[int] = ..., epochs: _Optional[int] = ..., batch_size: _Optional[int] = ..., optimizer: _Optional[str] = ..., lr: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., stream: _Optional[int] = ...) -> None: ...
 
 class Objective(_message.Message):
     __slots__ = ("proximal", "cosine", "l2")

@@ -105,6 +105,7 @@ def _work(work: Work, rate: float) -> pb.Work:
         lr=rate,
         momentum=work.momentum,
         weight_decay=work.weight_decay,
+        stream=work.stream,
     )
 
 
