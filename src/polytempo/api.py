@@ -37,7 +37,7 @@ def simulate_experiment(
     if reuse and directory is not None and is_finished(experiment, directory):
         return Run.load(directory)
     done = run_experiment(experiment, directory, progress, objects=objects)
-    run = Run(done.config, done.result, done.history, done.splits, done.regroupings, done.similarity)
+    run = Run(done.config, done.result, done.history, done.splits, done.regroupings, done.similarity, done.used)
     if directory is not None:
         from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,12 +15,15 @@ from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
 from polytempo.sim.records.history import FILES, History
+from polytempo.sim.records.used import USED, UsedRows, read_used
 from polytempo.sim.result import FIGURES, HasFigures, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
+Model = Literal["served", "own", "used"]
+PER_CLIENT = {"served": "per_client", "own": "per_client_trained", "used": "per_client_used"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,13 +42,16 @@ class Run(HasFigures):
     similarity: np.ndarray | None = None
     """How alike the clients are (clients x clients, NaN where two were never compared). None for a strategy that
     compares nobody."""
+    used: UsedRows | None = None
+    """How the model that each client uses does on each of its test rows at the end. None of a run of an older
+    version."""
 
     @classmethod
     def load(cls, directory: Path | str) -> "Run":
         """Read a run directory. All but settings, result, evaluations and updates may be missing."""
         directory = Path(directory)
         _must_be_a_run(directory)
-        splits, regroupings, similarity = (directory / name for name in (SPLITS, REGROUPINGS, SIMILARITY))
+        splits, regroupings, similarity, used = (directory / name for name in (SPLITS, REGROUPINGS, SIMILARITY, USED))
         return cls(
             config=_read_object(directory / "config.json"),
             result=_read_result(directory / RESULT),
@@ -53,6 +59,7 @@ class Run(HasFigures):
             splits=_read_rows(splits) if splits.exists() else (),
             regroupings=_read_rows(regroupings) if regroupings.exists() else (),
             similarity=_read_matrix(similarity) if similarity.exists() else None,
+            used=_read_used(used) if used.exists() else None,
         )
 
     @property
@@ -109,9 +116,13 @@ class Run(HasFigures):
         """One number of every exchange, in order of time, NaN where it is null."""
         return np.array([_number(row.get(name)) for row in self.exchange_log])
 
-    def final_per_client(self) -> np.ndarray:
-        """The last accuracy of each client's served model, NaN for a client without one."""
-        return self.per_client("per_client", -1)
+    def final_per_client(self, model: Model = "served") -> np.ndarray:
+        """The last accuracy of each client's model, NaN for a client without one: the one it is ``served``, its
+        ``own`` right after its last training, or the one that it has ``used``."""
+        known = self.per_client(PER_CLIENT[model], -1)
+        if model == "used" and not len(known):  # of an older version, in which clients used what they were served
+            return self.final_per_client()
+        return known
 
     def per_client(self, name: str, evaluation: int) -> np.ndarray:
         """A number of every client at one evaluation (-1: the last), NaN where it is null; empty if there is none."""
@@ -228,8 +239,9 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_result(path: Path) -> Result:
-    """The figures of a run. An older version may have written fewer."""
+    """The figures of a run. An older version may have written fewer; its clients used what they were served."""
     figures = _read_object(path)
+    figures.setdefault("accuracy_used", figures.get("accuracy"))
     return Result(**{name: figures.get(name) for name in FIGURES})
 
 
@@ -254,3 +266,10 @@ def _read_matrix(path: Path) -> np.ndarray:
         return read_npy(path)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is no array ({error}): was it cut short? Run it again") from None
+
+
+def _read_used(path: Path) -> UsedRows:
+    try:
+        return read_used(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}): was it cut short? Run it again") from None

@@ -19,6 +19,7 @@ from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
 from polytempo.core.state import load
 from polytempo.core.versions import versions
 from polytempo.sim.experiment import Experiment
+from polytempo.sim.records.used import USED
 from polytempo.strategies import Strategy, make_strategy
 
 LOCK = "lock"
@@ -96,7 +97,7 @@ def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
                 if known["versions"] != config["versions"]:
                     raise _from_elsewhere(directory)
                 return _checkpoint(directory)
-        for left_over in (RESULT, MODELS, SPLITS, REGROUPINGS, SIMILARITY):
+        for left_over in (RESULT, MODELS, SPLITS, REGROUPINGS, SIMILARITY, USED):
             (directory / left_over).unlink(missing_ok=True)
         write_json(directory / "config.json", config)
     except OSError as error:

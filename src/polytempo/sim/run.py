@@ -32,6 +32,7 @@ from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.exchanges import exchange_figures
 from polytempo.sim.records.history import History, Row
 from polytempo.sim.records.measures import cluster_figures, device_figures
+from polytempo.sim.records.used import UsedRows, write_used
 from polytempo.sim.result import Result
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.world import begun_with, make_world, proxy_sets_of, warm_up
@@ -61,6 +62,8 @@ class Finished:
     regroupings: list[Row]
     similarity: np.ndarray | None
     """How alike the clients are (clients x clients), where the strategy knows it."""
+    used: UsedRows | None = None
+    """How the models that clients use do on each of their test rows."""
 
 
 @dataclass
@@ -120,6 +123,7 @@ def _finished(experiment: Experiment, simulator: Simulator, clock: _Clock, confi
         [_split_row(split) for split in simulator.strategy.splits()],
         [_regrouping_row(regrouping) for regrouping in simulator.strategy.regroupings()],
         _similarity(simulator.strategy, clients),
+        simulator.used,
     )
 
 
@@ -128,6 +132,8 @@ def _write(finished: Finished, simulator: Simulator, directory: Path) -> None:
     write_json(directory / "config.json", finished.config)
     write_models(directory, served_models(simulator.strategy, range(len(simulator.federation))))
     write_clusters(directory, finished.splits, finished.regroupings, finished.similarity)
+    if finished.used is not None:
+        write_used(directory, finished.used)
     write_json(directory / RESULT, dict(finished.result))  # last but for the checkpoint: what makes a run finished
     (directory / CHECKPOINT).unlink(missing_ok=True)
     simulator.personal.memories.clear()

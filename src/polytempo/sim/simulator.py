@@ -29,6 +29,7 @@ from polytempo.sim.records.evaluation import Evaluator, Stop
 from polytempo.sim.records.exchanges import Exchanges
 from polytempo.sim.records.history import History, update_row
 from polytempo.sim.records.traffic import Traffic
+from polytempo.sim.records.used import UsedRows
 from polytempo.sim.training import Training
 from polytempo.sim.world import World
 from polytempo.strategies import Strategy
@@ -64,6 +65,8 @@ class Simulator:
         self.clients = Clients(len(world.federation))
         self._trainings: dict[int, Training] = {}
         self._finished = False
+        self.used: UsedRows | None = None
+        """At the end: how the models that clients use do on each of their test rows."""
 
     @property
     def stop(self) -> Stop:
@@ -92,6 +95,7 @@ class Simulator:
                 self.now = self.stop.time
             if self.evaluator.evaluated_at != self.updates or not self._finished:
                 self._evaluate()
+            self.used = self.evaluator.used_rows(self.clients.generation)
             self.traffic.close()
             self._finished = True
         finally:

@@ -12,11 +12,13 @@ from polytempo.core.events import Update
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.personal import PersonalClients
 from polytempo.sim.records.history import History, graph_row
-from polytempo.sim.records.measures import evaluation_row, score_clients, score_cluster_models
+from polytempo.sim.records.measures import Measure, evaluation_row, score_clients, score_cluster_models, score_rows
 from polytempo.sim.records.sketches import Sketches
+from polytempo.sim.records.used import UsedRows, checksum
 from polytempo.sim.world import World
 from polytempo.strategies import Strategy
 from polytempo.strategies.base.explaining import explained
+from polytempo.world.federation import ClientData
 
 OWN_MODELS_BYTES = 2**28
 """Memory for own models that wait to be scored."""
@@ -120,37 +122,63 @@ class Evaluator:
     def _score_used(self, served: np.ndarray, generations: np.ndarray) -> np.ndarray:
         """The score of each client with the model that it works with. Without the personal rule, the one it is
         served."""
+        model_for = self._used_model(generations)
+        return served if model_for is None else self._score(model_for, generations)
+
+    def _used_model(self, generations: np.ndarray) -> Callable[[int], Tensor] | None:
+        """Client -> the model that it works with under the personal rule; None without it."""
         personal = self.strategy.personal()
         if personal is None:
-            return served
+            return None
 
         def used(client: int) -> Tensor:
             return self.personal.used(client, int(generations[client]), self._model_for(client), personal)
 
-        return self._score(used, generations)
+        return used
+
+    def used_rows(self, generations: np.ndarray) -> UsedRows:
+        """How the model that each client works with does on each of its test rows now: right or wrong or, where the
+        metric says more than that, its loss."""
+        scorer = self.learner.scorer
+        values = self._score_rows(scorer.metric, generations)
+        if all(np.isin(one, (0, 1)).all() for one in values):
+            values = [one.astype(bool) for one in values]
+        else:
+            values = self._score_rows(lambda *given: scorer.losses(*given).numpy().astype(np.float32), generations)
+        data = (self.federation.client(client, int(g)) for client, g in enumerate(generations))
+        return UsedRows.of(values, [checksum(one.test, one.y[one.test]) for one in data])
+
+    def _score_rows(self, measure: Measure, generations: np.ndarray) -> list[np.ndarray]:
+        """For each client what the model that it works with comes to on each of its test rows."""
+        model_for = self._used_model(generations) or self._model_for
+        data_of = self._data_of(generations)
+        parts = [
+            score_rows(clients, model_for, data_of, self.world.x, measure, self.pool) for clients in self._in_parts()
+        ]
+        return [values for part in parts for values in part]
 
     def _score(
         self, model_for: Callable[[int], Tensor], generations: np.ndarray, at_once: int | None = None
     ) -> np.ndarray:
-        """Not all models at once: there may be one for every client."""
-        clients = range(len(self.federation))
-        at_once = at_once or max(1, OWN_MODELS_BYTES // (4 * self.learner.schema.size))
+        data_of, scorer = self._data_of(generations), self.learner.scorer
         parts = [
-            score_clients(
-                clients[begin : begin + at_once],
-                model_for,
-                lambda client: self.federation.client(client, int(generations[client])),
-                self.world.x,
-                self.learner.scorer,
-                self.pool,
-            )
-            for begin in range(0, len(clients), at_once)
+            score_clients(clients, model_for, data_of, self.world.x, scorer, self.pool)
+            for clients in self._in_parts(at_once)
         ]
         return np.concatenate(parts)
 
     def _model_for(self, client: int) -> Tensor:
         with explained(self.strategy, f"model_for (client {client})"):
             return self.strategy.model_for(client)
+
+    def _data_of(self, generations: np.ndarray) -> Callable[[int], ClientData]:
+        return lambda client: self.federation.client(client, int(generations[client]))
+
+    def _in_parts(self, at_once: int | None = None) -> list[range]:
+        """Clients whose models are scored at once. Not all: there may be a model for each."""
+        clients = range(len(self.federation))
+        at_once = at_once or max(1, OWN_MODELS_BYTES // (4 * self.learner.schema.size))
+        return [clients[begin : begin + at_once] for begin in range(0, len(clients), at_once)]
 
     def _judge(self, accuracy: float, now: float, updates: int) -> bool:
         reached = self.stop.target is not None and accuracy >= self.stop.target

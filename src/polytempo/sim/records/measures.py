@@ -15,6 +15,9 @@ from polytempo.world.dataset import Dataset
 from polytempo.world.devices import Devices
 from polytempo.world.federation import ClientData, Cluster
 
+Measure = Callable[[Tensor, Tensor, Tensor, np.ndarray], np.ndarray]
+"""Weights, features of the data set, labels of some rows, and those rows -> one value per row."""
+
 
 def evaluation_row(
     now: float,
@@ -120,6 +123,41 @@ def score_clients(
 ) -> np.ndarray:
     """The local test score of each client with the model it is served."""
     clients = list(clients)
+    scores = np.empty(len(clients))
+    for indices, values, sizes in _row_values(clients, model_for, data_of, x, scorer.metric, pool):
+        if not np.isfinite(values).all():
+            raise UserError("The metric gives NaN or Inf for some samples. Expected one finite number per sample.")
+        scores[indices] = mean_per_part(values, sizes)
+    return scores
+
+
+def score_rows(
+    clients: Iterable[int],
+    model_for: Callable[[int], Tensor],
+    data_of: Callable[[int], ClientData],
+    x: Tensor,
+    measure: Measure,
+    pool: Lookahead,
+) -> list[np.ndarray]:
+    """For each client what its model comes to on each of its test rows."""
+    clients = list(clients)
+    found: list[np.ndarray] = [np.empty(0)] * len(clients)
+    for indices, values, sizes in _row_values(clients, model_for, data_of, x, measure, pool):
+        for index, part in zip(indices, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+            found[index] = part
+    return found
+
+
+def _row_values(
+    clients: list[int],
+    model_for: Callable[[int], Tensor],
+    data_of: Callable[[int], ClientData],
+    x: Tensor,
+    measure: Measure,
+    pool: Lookahead,
+) -> Iterable[tuple[list[int], np.ndarray, list[int]]]:
+    """Clients that share a model in one pass: their places among the clients, the values of all their test rows one
+    behind the other, and how many rows each has."""
     shared: dict[int, tuple[Tensor, list[int]]] = {}
     for index, client in enumerate(clients):
         weights = model_for(client)
@@ -127,25 +165,19 @@ def score_clients(
     units = [
         (weights, indices[i:j]) for weights, indices in shared.values() for i, j in _cuts(indices, clients, data_of)
     ]
-    scores = np.empty(len(clients))
 
-    def score(part: list[tuple[Tensor, list[int]]]) -> list[tuple[list[int], np.ndarray]]:
+    def score(part: list[tuple[Tensor, list[int]]]) -> list[tuple[list[int], np.ndarray, list[int]]]:
         found = []
         for weights, indices in part:
             data = [data_of(clients[index]) for index in indices]
             rows = np.concatenate([d.test for d in data])
             y = torch.from_numpy(np.concatenate([d.y[d.test] for d in data]))
-            values = scorer.metric(weights, x, y, rows)
-            if not np.isfinite(values).all():
-                raise UserError("The metric gives NaN or Inf for some samples. Expected one finite number per sample.")
-            found.append((indices, mean_per_part(values, [len(d.test) for d in data])))
+            found.append((indices, measure(weights, x, y, rows), [len(d.test) for d in data]))
         return found
 
     parts = in_parts(units, pool.workers)
     for found in pool.evaluate([lambda part=part: score(part) for part in parts]):  # type: ignore[misc]
-        for indices, means in found:
-            scores[indices] = means
-    return scores
+        yield from found
 
 
 def _cuts(indices: list[int], clients: list[int], data_of: Callable[[int], ClientData]) -> Iterable[tuple[int, int]]:
