@@ -31,7 +31,7 @@ def test_the_page_holds_every_section_and_figure(html: str) -> None:
         "Every run",
     ]
     assert html.count("<svg ") == html.count("<figcaption>") == 1 + 8 + len(SHAPES)
-    for axis in ("virtual time (s)", "staleness (versions)", "traffic so far (MB)", "share of clients (%)"):
+    for axis in ("virtual time (s)", "staleness (versions)", "traffic so far (MB)", "sorted by what they gain (%)"):
         assert axis in html
 
 

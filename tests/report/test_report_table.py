@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from polytempo.core.errors import UserError
-from polytempo.report.facts.contenders import better_off, contenders_of
+from polytempo.report.facts.alone import Shares, better_off
+from polytempo.report.facts.contenders import contenders_of
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows, markdown_table, rich_table
@@ -73,13 +74,13 @@ def test_better_equal_and_worse_are_counted_against_standalone_of_the_same_seed(
     alone, fedavg = contenders_of(runs)
     shares = better_off(fedavg, runs)
     assert shares is not None
-    assert (shares.better, shares.equal, shares.worse) == pytest.approx((3 / 7, 2 / 7, 2 / 7))
-    assert better_off(alone, runs) is None
+    assert (shares.better, shares.equal, shares.worse) == pytest.approx((10 / 24, 7 / 24, 7 / 24))
+    assert better_off(alone, runs) == Shares(0, 1, 0)
 
 
 def test_standalone_of_another_world_is_no_comparison() -> None:
     runs = [simple_run("standalone", [0.5]), simple_run("fedavg", [0.6], data="mnist"), simple_run("fedbuff", [0.6], 7)]
-    assert [better_off(contender, runs) for contender in contenders_of(runs)] == [None, None, None]
+    assert [better_off(contender, runs) for contender in contenders_of(runs)[1:]] == [None, None]
     assert THAN_ALONE not in comparison_rows(runs)[0].cells
 
 

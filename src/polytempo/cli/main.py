@@ -31,7 +31,7 @@ from polytempo.core.errors import StrategyError, UserError, exit_code
 from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.run import Run
-from polytempo.report.table import rich_table
+from polytempo.report.table import comparison_figures, rich_table
 from polytempo.serve.process.ending import StuckError, end_process
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
 from polytempo.world.data.download import get_dataset
@@ -134,7 +134,7 @@ def compare(
     page = write_report(runs, out / "report.html", " · ".join(strategies))
     _show(runs, page, quiet, as_json)
     if as_json:
-        print(json.dumps({"runs": [dict(r.result) for r in runs]}))
+        print(json.dumps(comparison_figures(runs)))
 
 
 @app.command()

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polytempo.papers.bench import Bench, Case, Column, Table, benches
-from polytempo.report.facts.contenders import share_better_off
+from polytempo.report.facts.alone import share_better_off
 
 # The worlds. A table takes one as it is, so that equal rows of different benchmarks are one run.
 

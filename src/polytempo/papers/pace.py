@@ -7,7 +7,7 @@ from torch import nn
 
 from polytempo.learn.models import Inputs, TextCNN
 from polytempo.papers.bench import Bench, Case, Column, Table, benches
-from polytempo.report.facts.contenders import share_better_off
+from polytempo.report.facts.alone import share_better_off
 
 # The worlds. A table takes one as it is, so that equal rows of different benchmarks are one run.
 

@@ -35,6 +35,8 @@ mark { background: var(--mark); color: inherit; padding: 1px 5px; border-radius:
   align-items: start; }
 .note + .figures { margin-top: 24px; }
 .figures > * { min-width: 0; max-width: 600px; }
+details { margin-top: 12px; }
+summary { cursor: pointer; color: var(--soft); }
 figure { margin: 0; }
 figure.wide { margin-bottom: 28px; }
 figure svg { display: block; width: 100%; height: auto; }

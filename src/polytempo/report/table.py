@@ -12,11 +12,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.report.facts.contenders import Contender, better_off, contenders_of, has_target, mean
+from polytempo.report.facts.alone import better_off, remarks
+from polytempo.report.facts.contenders import AGAIN, ALONE, Contender, contenders_of, has_target, mean
 from polytempo.report.facts.numbers import NOTHING, amount, percent, rounded, shown
 from polytempo.report.run import Run
 from polytempo.sim.result import Figure, Result
 
+_ACCURACIES = (Result.accuracy, Result.accuracy_trained, Result.accuracy_used)
 NAME = 0.5  # of a terminal's width that the names of contenders may take
 
 
@@ -63,11 +65,33 @@ def comparison_rows(runs: Sequence[Run]) -> list[ComparisonRow]:
     ]
 
 
+def comparison_figures(runs: Sequence[Run]) -> dict[str, dict[str, float | None]]:
+    """For scripts: for each contender, by its label, the three accuracies and the shares of clients better off, equal
+    and worse off than alone, all from 0 to 1 and means over seeds. None where there is no run of Standalone."""
+    found: dict[str, dict[str, float | None]] = {}
+    for contender in contenders_of(runs):
+        means = {figure.name: contender.mean(figure.name) for figure in _ACCURACIES}
+        shares = better_off(contender, runs)
+        found[contender.label] = {
+            **{name: None if math.isnan(value) else value for name, value in means.items()},
+            "better_off": None if shares is None else shares.better,
+            "equal": None if shares is None else shares.equal,
+            "worse_off": None if shares is None else shares.worse,
+        }
+    return found
+
+
 def rich_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
     """For the terminal, within a width (the terminal's by default): one table if it fits, with contenders as rows or
-    else as columns. Otherwise contenders are rows of several tables, each with as many columns as fit."""
-    rows = comparison_rows(runs)
+    else as columns. Otherwise contenders are rows of several tables, each with as many columns as fit. Under it what a
+    reader has to know of comparisons with Standalone."""
     width = rich.get_console().width if width is None else width
+    table = _tables(comparison_rows(runs), width)
+    notes = remarks(runs)
+    return Group(table, *map(Text, notes)) if notes else table
+
+
+def _tables(rows: list[ComparisonRow], width: int) -> RenderableType:
     titles = list(rows[0].cells)
     for table in (_contenders_as_rows(rows, titles), _contenders_as_columns(rows)):
         if _full_width(table) <= width:
@@ -180,11 +204,14 @@ def _uniform_divergence(contender: Contender, runs: Sequence[Run]) -> Cell:
 
 
 def _than_alone(contender: Contender, runs: Sequence[Run]) -> Cell:
-    """The best has the most clients better off, less those worse off."""
-    shares = better_off(contender, runs)
+    """The best has the most clients better off, less those worse off. Standalone is not compared with itself, and what
+    chance does is never the best."""
+    strategy = contender.runs[0].strategy
+    shares = None if strategy == ALONE else better_off(contender, runs)
     if shares is None:
         return Cell(NOTHING)
-    return Cell(" / ".join(map(percent, (shares.better, shares.equal, shares.worse))), shares.better - shares.worse)
+    text = " / ".join(map(percent, (shares.better, shares.equal, shares.worse)))
+    return Cell(text, math.nan if strategy == AGAIN else shares.better - shares.worse)
 
 
 def _time_to_target(contender: Contender, runs: Sequence[Run]) -> Cell:
@@ -228,6 +255,8 @@ def _fit(figure: Figure[Any]) -> Make:
 _COLUMNS = (
     _of(Result.accuracy, _accuracy),
     _of(Result.accuracy_trained),
+    _of(Result.accuracy_used),
+    _Column("better / equal / worse than alone %", _than_alone, best="highest"),
     _of(Result.accuracy_slowest_fifth),
     _of(Result.accuracy_fastest_fifth),
     _of(Result.accuracy_slowest_device, _of_device(Result.accuracy_slowest_device)),
@@ -236,7 +265,6 @@ _COLUMNS = (
     _of(Result.cluster_accuracy),
     _of(Result.mixture_kl, _mean(Result.mixture_kl, 3)),
     _of(Result.mixture_kl_uniform, _uniform_divergence),
-    _Column("better / equal / worse than alone %", _than_alone, best="highest"),
     _of(Result.time_to_target, _time_to_target),
     _of(Result.virtual_time),
     _of(Result.updates),

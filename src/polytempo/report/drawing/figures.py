@@ -22,17 +22,14 @@ from polytempo.report.drawing.canvas import (
     row_height,
     styled,
 )
-from polytempo.report.drawing.colours import ink_on
 from polytempo.report.drawing.lines import bar, draw_lines, key, keys
 from polytempo.report.drawing.timeline import draw_timeline
 from polytempo.report.facts.choosing import evenly
-from polytempo.report.facts.contenders import Contender, better_off, contenders_of, has_target, mean
+from polytempo.report.facts.contenders import Contender, contenders_of, has_target, mean
 from polytempo.report.facts.courses import POINTS, over_seeds
 from polytempo.report.facts.numbers import amount, percent
 from polytempo.report.facts.projection import FEW, drifts
 from polytempo.report.run import Run
-
-EQUAL, WORSE = "#c8cdd4", "#6b7280"
 
 
 def accuracy_over_time(runs: Sequence[Run]) -> Figure:
@@ -130,32 +127,6 @@ def time_to_target(runs: Sequence[Run]) -> Figure:
     longest = np.nanmax([0.0, *(value for contender in contenders for value in contender.figures("time_to_target"))])
     axes.set_xlim(0, 1.3 * longest or 1.0)
     name_axes(axes, "virtual time to target (s)")
-    return figure
-
-
-def better_off_than_alone(runs: Sequence[Run]) -> Figure:
-    """The shares of clients that end better than, equal to and worse than alone, one bar per method."""
-    compared = [
-        (contender, shares) for contender in contenders_of(runs) if (shares := better_off(contender, runs)) is not None
-    ]
-    figure, axes = canvas(row_height(len(compared)))
-    for row, (contender, shares) in enumerate(compared):
-        left = 0.0
-        for share, colour, ink in (
-            (shares.better, contender.colour, ink_on(contender.colour)),
-            (shares.equal, EQUAL, ink_on(EQUAL)),
-            (shares.worse, WORSE, ink_on(WORSE)),
-        ):
-            axes.barh(row, 100 * share, left=left, height=0.6, color=colour)
-            if share >= 0.06:
-                text = axes.text(left + 50 * share, row, f"{100 * share:.0f}", ha="center", va="center")
-                text.set(fontsize=SMALL, color=ink)
-            left += 100 * share
-    name_rows(axes, [contender.label for contender, _ in compared])
-    axes.set_xlim(0, 100)
-    name_axes(axes, "share of clients (%)")
-    better = Patch(color=compared[0][0].colour, label="better (in the method's colour)")
-    legend_above(axes, [better, Patch(color=EQUAL, label="equal"), Patch(color=WORSE, label="worse")])
     return figure
 
 

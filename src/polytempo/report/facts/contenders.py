@@ -14,6 +14,8 @@ from polytempo.report.run import Run
 from polytempo.strategies import strategies
 
 ALONE = "standalone"
+AGAIN = "standalone-again"
+"""Standalone with other random numbers: what it differs by is chance."""
 
 # What may differ between two runs of one contender: it does not change what the contender is.
 NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
@@ -23,8 +25,6 @@ WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
 # Okabe and Ito's colours, safe for the colour-blind, without the yellow and black that vanish on paper or screen.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 ALONE_COLOUR = "#8a8f98"
-ROUNDING = 1e-9
-"""Two accuracies are equal when they count the same samples; this only absorbs how the share was rounded."""
 DASHES = ("-", "--", "-.", ":")
 
 
@@ -47,15 +47,6 @@ class Contender:
         return mean(self.figures(name))
 
 
-@dataclass(frozen=True)
-class Shares:
-    """The shares of clients that end strictly better than, equal to and worse than alone."""
-
-    better: float
-    equal: float
-    worse: float
-
-
 def contenders_of(runs: Sequence[Run]) -> list[Contender]:
     """Group runs into contenders, in order of first appearance. Two contenders of one strategy are told apart by the
     settings in which they differ."""
@@ -70,7 +61,7 @@ def contenders_of(runs: Sequence[Run]) -> list[Contender]:
     for (strategy, values), members in groups.items():
         same_strategy = [dict(other) for name, other in groups if name == strategy]
         label = by_name(_label(strategy, dict(values), same_strategy), names)
-        if strategy == ALONE:
+        if strategy in (ALONE, AGAIN):
             colour, dash = (
                 ALONE_COLOUR,
                 DASHES[sum(contender.colour == ALONE_COLOUR for contender in contenders) % len(DASHES)],
@@ -152,44 +143,9 @@ def mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def better_off(contender: Contender, runs: Sequence[Run]) -> Shares | None:
-    """Compare every client's final accuracy with what it reaches alone in the same world with the same seed, pooled
-    over seeds; None for Standalone itself and where there is nothing to compare with."""
-    if contender.runs[0].strategy == ALONE:
-        return None
-    gains = [_gains(run, alone) for run in contender.runs if (alone := _alone_beside(run, runs)) is not None]
-    gain = np.concatenate(gains) if gains else np.array([])
-    gain = gain[~np.isnan(gain)]
-    if not len(gain):
-        return None
-    better, worse = gain > ROUNDING, gain < -ROUNDING
-    return Shares(float(better.mean()), float((~better & ~worse).mean()), float(worse.mean()))
-
-
-def share_better_off(run: Run, alone: Run) -> float | None:
-    """The share of clients that end strictly better in a run than in this one of Standalone; None for itself."""
-    return None if run.strategy == ALONE else float((_gains(run, alone) > ROUNDING).mean())
-
-
 def _label(strategy: str, values: dict[str, str], same_strategy: list[dict[str, str]]) -> str:
     keys = differing(same_strategy)
     notes = [f"{plain_name(key)} {values.get(key) or 'none'}" for key in keys]
     if strategy in strategies and strategies[strategy].reconstructed:
         notes.insert(0, "reconstructed")
     return f"{strategy} ({', '.join(notes)})" if notes else strategy
-
-
-def _alone_beside(run: Run, runs: Sequence[Run]) -> Run | None:
-    """Standalone with this run's seed and world; of several, the one that shares most other settings."""
-
-    def same_world(other: Run) -> bool:
-        return other.seed == run.seed and all(other.config.get(key) == run.config.get(key) for key in WORLD)
-
-    mine = settings(run).items()
-    candidates = [other for other in runs if other.strategy == ALONE and same_world(other)]
-    return max(candidates, key=lambda other: len(mine & settings(other).items()), default=None)
-
-
-def _gains(run: Run, alone: Run) -> np.ndarray:
-    mine, theirs = run.final_per_client(), alone.final_per_client()
-    return mine - theirs if len(mine) == len(theirs) else np.array([])

@@ -1,23 +1,87 @@
 """The report's section on who is better off than alone."""
 
-from polytempo.report.drawing.figures import better_off_than_alone
-from polytempo.report.facts.contenders import better_off
-from polytempo.report.facts.numbers import percent
-from polytempo.report.facts.runs import Runs
-from polytempo.report.sections.markup import Section, html_figure, html_note, html_table, named
+from html import escape
+
+import numpy as np
+
+from polytempo.report.drawing.alone import full_height, gains_over_alone
+from polytempo.report.facts.alone import Clients, Comparison, comparisons, remarks, together
+from polytempo.report.facts.contenders import AGAIN, ALONE, Contender
+from polytempo.report.facts.numbers import amount, percent
+from polytempo.report.facts.runs import MOST, Runs
+from polytempo.report.run import Run
+from polytempo.report.sections.markup import Section, html_figure, html_note, html_table, named, run_heading
 
 HEADING = "Better off than alone?"
-CAPTION = "The share of clients that gain by taking part: a long coloured bar is good, dark grey is who loses."
-NOTE = "Every client’s final accuracy against what it reaches alone (Standalone, same data, same seed)."
+TEST = (
+    "For every client the model that it uses is compared with the one that it trains alone (Standalone, same data, "
+    "same seed), on the client’s own test rows and row by row. Better or worse off is what a one-sided exact test "
+    "(McNemar) finds at the 5 % level; where the metric is not right or wrong, Wilcoxon’s signed-rank test on the "
+    "losses. All others are equal."
+)
+WORDS = {1: "better", 0: "equal", -1: "worse"}
+ROWS = 200  # clients in the table of a run
 
 
 def section(runs: Runs) -> Section:
-    """The shares of clients that end better, equal and worse; nothing where no run of Standalone is beside them."""
-    found = ((contender, better_off(contender, runs.all)) for contender in runs.contenders)
-    compared = [(contender, shares) for contender, shares in found if shares is not None]
+    """Who ends better off, equal and worse off; nothing where no run of Standalone is beside the others."""
+    others = [contender for contender in runs.contenders if contender.runs[0].strategy != ALONE]
+    found = [(contender, comparisons(contender, runs.all)) for contender in others]
+    compared = [(contender, each) for contender, each in found if each]
+    notes = "".join(html_note(escape(remark)) for remark in remarks(runs.all))
     if not compared:
-        return Section(HEADING, "")
-    body = [[named(contender), *map(percent, (s.better, s.equal, s.worse))] for contender, s in compared]
-    table = html_table(["method", "better %", "equal %", "worse %"], body)
-    figure = html_figure(better_off_than_alone(runs.all), "alone", CAPTION)
-    return Section(HEADING, f'<div class="figures"><div>{table}{html_note(NOTE)}</div>{figure}</div>\n')
+        return Section(HEADING, notes)
+    rows = [(contender, together([comparison for _, comparison in each])) for contender, each in compared]
+    figure = gains_over_alone([(_label(contender), clients) for contender, clients in rows])
+    drawn = html_figure(figure, "alone", _caption([clients for _, clients in rows]), wide=True)
+    details = "".join(_every_client(contender, *each[0]) for contender, each in compared[:MOST])
+    return Section(HEADING, drawn + _counts(rows) + html_note(TEST) + notes + _folded(details))
+
+
+def _label(contender: Contender) -> str:
+    """Standalone again is named as what it shows."""
+    return f"{contender.label}: what chance does" if contender.runs[0].strategy == AGAIN else contender.label
+
+
+def _caption(rows: list[Clients]) -> str:
+    return (
+        "One bar per client, upwards what it gains over training alone and downwards what it loses: blue is a gain and "
+        "vermilion a loss that chance does not explain, grey is equal. A full bar is "
+        f"{amount(100 * full_height(rows))} points or more. Triangles mark slow devices."
+    )
+
+
+def _counts(rows: list[tuple[Contender, Clients]]) -> str:
+    titles = ["method", "better off", "equal", "worse off", "better %", "equal %", "worse %", "mean gain, points"]
+    titles += ["slow: better off", "slow: equal", "slow: worse off"] if any(c.slow.any() for _, c in rows) else []
+    body = []
+    for contender, clients in rows:
+        counts, total = clients.counts(), max(len(clients.gains), 1)
+        gain = f"{100 * float(clients.gains.mean()):+.1f}" if len(clients.gains) else "–"
+        cells = [*map(str, counts), *(percent(count / total) for count in counts), gain]
+        if len(titles) > len(cells) + 1:
+            cells += map(str, clients.of_slow().counts())
+        named_as = named(contender) + escape(_label(contender).removeprefix(contender.label))
+        body.append([named_as, *cells])
+    return html_table(titles, body)
+
+
+def _folded(details: str) -> str:
+    return f"<details><summary>Every client</summary>\n{details}</details>\n"
+
+
+def _every_client(contender: Contender, run: Run, comparison: Comparison) -> str:
+    """Its three accuracies and what it has alone, sorted by gain."""
+    served, used = run.final_per_client(), run.final_per_client("used")
+    own = run.final_per_client("own") if len(run.final_per_client("own")) else np.full(len(used), np.nan)
+    order = np.argsort(comparison.gains, kind="stable")
+    body = []
+    for at in order[:ROWS]:
+        client, gain = int(comparison.clients[at]), float(comparison.gains[at])
+        shares = (served[client], own[client], used[client], used[client] - gain)
+        device = "slow" if comparison.slow[at] else ""
+        verdict = WORDS[int(comparison.verdicts[at])]
+        body.append([str(client), *map(percent, shares), f"{100 * gain:+.1f}", verdict, device])
+    titles = ["client", "served %", "own model %", "used %", "alone %", "gain, points", "than alone", "device"]
+    more = html_note(f"The {ROWS} clients that gain least, of {len(order):,}.") if len(order) > ROWS else ""
+    return run_heading(contender, run) + html_table(titles, body) + more
