@@ -15,6 +15,7 @@ FIGURES = [
     "seed",
     "accuracy",
     "accuracy_trained",
+    "accuracy_used",
     "accuracy_std",
     "accuracy_slowest_fifth",
     "accuracy_fastest_fifth",
@@ -113,18 +114,26 @@ def test_compare_overlays_strategies_and_says_who_is_better_off_than_alone(polyt
         *("--set", "buffer_size=3"),
     )
     assert code == 0
-    runs = json.loads(out.splitlines()[-1])["runs"]
-    assert [(run["strategy"], run["seed"]) for run in runs] == [
-        ("standalone", 0),
-        ("standalone", 1),
-        ("fedbuff", 0),
-        ("fedbuff", 1),
-    ]
+    methods = json.loads(out.splitlines()[-1])
+    assert list(methods) == ["standalone", "fedbuff"]
+    names = ["accuracy", "accuracy_trained", "accuracy_used", "better_off", "equal", "worse_off"]
+    assert [list(figures) for figures in methods.values()] == [names, names]
+    seeds = [json.loads((tmp_path / f"c/fedbuff-seed{seed}/result.json").read_text()) for seed in (0, 1)]
+    for name in names[:3]:
+        assert methods["fedbuff"][name] == pytest.approx(np.mean([result[name] for result in seeds]))
+    assert sum(methods["fedbuff"][name] for name in names[3:]) == pytest.approx(1)
     page = (tmp_path / "c/report.html").read_text()
     assert "better off" in page.lower()
     code, out, _ = polytempo("report", "c", "--out", "again.html")
     assert code == 0
     assert (tmp_path / "again.html").exists()
+
+
+def test_compare_without_standalone_says_nothing_of_who_is_better_off(polytempo):
+    _, out, _ = polytempo("compare", "fedavg", "--seeds", 1, "--clients", 4, "--updates", 4, "--json", "--quiet")
+    figures = json.loads(out)["fedavg"]
+    assert [figures[name] for name in ("better_off", "equal", "worse_off")] == [None] * 3
+    assert 0 < figures["accuracy_used"] <= 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from polytempo.report.drawing.canvas import GRID, INK, SMALL, canvas, legend_above, name_axes, name_rows
-from polytempo.report.facts.alone import Clients
+from polytempo.report.facts.alone import Standings
 from polytempo.report.facts.choosing import evenly
 
 # Okabe and Ito's blue and vermilion, which the colour-blind tell apart, too.
@@ -21,7 +21,7 @@ WIDTH = 10.2  # inches: the whole page
 MOST = 200  # bars in a row; of more clients, these are evenly chosen
 
 
-def gains_over_alone(rows: Sequence[tuple[str, Clients]]) -> Figure:
+def gains_over_alone(rows: Sequence[tuple[str, Standings]]) -> Figure:
     """One row per method, one bar per client, sorted by what it gains over what it has alone. All rows have one
     scale."""
     figure, axes = canvas(1.1 + 0.72 * len(rows), WIDTH)
@@ -42,7 +42,7 @@ def gains_over_alone(rows: Sequence[tuple[str, Clients]]) -> Figure:
     return figure
 
 
-def full_height(rows: Sequence[Clients]) -> float:
+def full_height(rows: Sequence[Standings]) -> float:
     """The gain or loss that fills a row. One client in twenty has more: its bar is cut there, because a client with
     three test rows would make all others invisible."""
     gains = np.abs(np.concatenate([clients.gains for clients in rows]))
@@ -50,7 +50,7 @@ def full_height(rows: Sequence[Clients]) -> float:
     return common or float(gains.max(initial=0.0)) or 1.0
 
 
-def _draw_row(axes: Axes, row: int, clients: Clients, full: float) -> None:
+def _draw_row(axes: Axes, row: int, clients: Standings, full: float) -> None:
     """Gains upwards, losses downwards; the y axis of rows points down. A client without a gain is a thin line."""
     chosen = np.lexsort((clients.verdicts, clients.gains))
     chosen = chosen[evenly(len(chosen), MOST)]
@@ -64,4 +64,4 @@ def _draw_row(axes: Axes, row: int, clients: Clients, full: float) -> None:
         axes.bar(at[these], -drawn[these], width * 0.8, bottom=bottom[these], color=colour, linewidth=0)
     slow = clients.slow[chosen]
     style: dict[str, Any] = {"linestyle": "", "marker": "^", "markersize": 3.5 if len(chosen) <= 60 else 2.5}
-    axes.plot(at[slow], np.full(int(slow.sum()), row + HALF + 0.07), color=INK, markeredgewidth=0, **style)
+    axes.plot(at[slow], row + np.maximum(-drawn, 0)[slow] + 0.1, color=INK, markeredgewidth=0, **style)

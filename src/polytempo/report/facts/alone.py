@@ -29,8 +29,8 @@ class Shares:
 
 
 @dataclass(frozen=True, eq=False)
-class Clients:
-    """Clients against themselves alone."""
+class Standings:
+    """How clients stand against themselves alone."""
 
     verdicts: np.ndarray
     """For each client 1 if it is better off, -1 if it is worse off, 0 if neither can be said."""
@@ -44,13 +44,13 @@ class Clients:
         better, worse = int((self.verdicts > 0).sum()), int((self.verdicts < 0).sum())
         return better, len(self.verdicts) - better - worse, worse
 
-    def of_slow(self) -> "Clients":
+    def of_slow(self) -> "Standings":
         """Those with slow devices."""
-        return Clients(self.verdicts[self.slow], self.gains[self.slow], self.slow[self.slow])
+        return Standings(self.verdicts[self.slow], self.gains[self.slow], self.slow[self.slow])
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Clients):
+class Comparison(Standings):
     """The clients of one run."""
 
     clients: np.ndarray
@@ -88,9 +88,9 @@ def comparisons(contender: Contender, runs: Sequence[Run]) -> list[tuple[Run, Co
     return [(run, comparison) for run, comparison in found if comparison is not None]
 
 
-def together(each: Sequence[Comparison]) -> Clients:
+def together(each: Sequence[Comparison]) -> Standings:
     """The clients of all these runs together."""
-    return Clients(
+    return Standings(
         *(np.concatenate([getattr(one, name) for one in each]) for name in ("verdicts", "gains", "slow")),
     )
 

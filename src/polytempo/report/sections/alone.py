@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 
 from polytempo.report.drawing.alone import full_height, gains_over_alone
-from polytempo.report.facts.alone import Clients, Comparison, comparisons, remarks, together
+from polytempo.report.facts.alone import Comparison, Standings, comparisons, remarks, together
 from polytempo.report.facts.contenders import AGAIN, ALONE, Contender
 from polytempo.report.facts.numbers import amount, percent
 from polytempo.report.facts.runs import MOST, Runs
@@ -43,7 +43,7 @@ def _label(contender: Contender) -> str:
     return f"{contender.label}: what chance does" if contender.runs[0].strategy == AGAIN else contender.label
 
 
-def _caption(rows: list[Clients]) -> str:
+def _caption(rows: list[Standings]) -> str:
     return (
         "One bar per client, upwards what it gains over training alone and downwards what it loses: blue is a gain and "
         "vermilion a loss that chance does not explain, grey is equal. A full bar is "
@@ -51,7 +51,7 @@ def _caption(rows: list[Clients]) -> str:
     )
 
 
-def _counts(rows: list[tuple[Contender, Clients]]) -> str:
+def _counts(rows: list[tuple[Contender, Standings]]) -> str:
     titles = ["method", "better off", "equal", "worse off", "better %", "equal %", "worse %", "mean gain, points"]
     titles += ["slow: better off", "slow: equal", "slow: worse off"] if any(c.slow.any() for _, c in rows) else []
     body = []
