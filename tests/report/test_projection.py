@@ -24,7 +24,7 @@ from polytempo.sim.records.sketches import DIGITS, FOLLOWED, SIZE, Sketches
 from polytempo.sim.run import run_experiment
 from support.runs import made_run
 
-DRIFT = [{"kind": "mixture", "clients": 0.5, "at": [65.0]}]
+DRIFT = [{"kind": "mixture", "clients": 0.5, "at": [100.0]}]
 SETTINGS: dict[str, Any] = {"clients": 8, "partition": "groups:2", "updates": 48, "eval_every": 8, "drift": DRIFT}
 SKETCHES = "sketches.jsonl"
 
@@ -193,7 +193,7 @@ def test_the_page_shows_the_clients_before_and_after_a_drift() -> None:
     section = text[text.index("<h2>Clients before and after a drift") :]
     section = section[: section.index("</section>")]
     assert section.count("<h3>") == section.count("<svg ") == 1  # FedAsync has no clusters
-    for words in ("before the drift at 65.0 s", "after it: the evaluation at", "data changed", "group 1", "cluster 0"):
+    for words in ("before the drift at 100 s", "after it: the evaluation at", "data changed", "group 1", "cluster 0"):
         assert words in section
     assert re.search(r"first component \(\d+% of the variance\)", section)
 
