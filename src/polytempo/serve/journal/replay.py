@@ -120,8 +120,9 @@ def what_if(
 ) -> WhatIf:
     """The same arrivals under another strategy, from the model of the oldest snapshot on. The same clients come and go
     at the same times. Each update brings the same difference, to whatever model this strategy had given its client,
-    and the same answers to questions that both strategies ask. An update that this strategy had not asked for by then
-    is left out. ``allowed`` is that of ``settings_of``, for the journal's own strategy."""
+    the same report of the client's jury, and the same answers to questions that both strategies ask. An update that
+    this strategy had not asked for by then is left out. ``allowed`` is that of ``settings_of``, for the journal's own
+    strategy."""
     with _open(directory) as journal:
         settings = settings_of(journal, allowed)
         given = journal_objects(journal, settings, objects)
@@ -263,5 +264,6 @@ def _move(delta: torch.Tensor, event: Event, other: Replayed) -> None:
     trained = trained_entries(other.service.schema, flight.order.mask, flight.order.trainable)
     weights = flight.model + (delta if trained is None else torch.where(trained, delta, 0.0))
     answers = {name: push.answers[name] for name in questions}
-    again = Push(flight.number, flight.latest, weights, push.samples, push.steps, None, answers, push.ready)
+    jury = None if flight.order.personal is None else push.jury
+    again = Push(flight.number, flight.latest, weights, push.samples, push.steps, None, answers, push.ready, jury=jury)
     other.apply(Event("updated", event.at, event.client, again))

@@ -3,11 +3,12 @@
 import json
 import zlib
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from polytempo.core.disk.tensor_format import header
+from polytempo.core.orders import JuryScores
 from polytempo.core.schema import Schema
 from polytempo.core.state import pack, unpack
 from polytempo.core.vectors import floats
@@ -93,6 +94,7 @@ def pack_event(event: Event, schema: Schema) -> PackedEvent:
         "loss": push.loss,
         "sent_bytes": push.sent_bytes,
         "sent_seconds": push.sent_seconds,
+        **_optional(push),
     }
     body: list[Buffer]
     if arrays:
@@ -100,6 +102,17 @@ def pack_event(event: Event, schema: Schema) -> PackedEvent:
     else:
         body = make_body(entries, [push.weights.numpy()])
     return PackedEvent(event, json.dumps(told), body, sum(map(len, body)))
+
+
+def _optional(push: Push) -> dict[str, Any]:
+    """What most pushes do not have. Rows of earlier versions have none of it."""
+    found: dict[str, Any] = {}
+    if push.jury is not None:
+        jury = push.jury
+        found["jury"] = [jury.rows, jury.errors, jury.briers, jury.changed]
+    if push.used is not None:
+        found |= {"used": push.used, "alone": push.alone}
+    return found
 
 
 def instead_of(row: EventRow) -> Event | None:
@@ -116,6 +129,9 @@ def unpack_event(row: EventRow, body: bytearray | None, schema: Schema) -> Event
     found = read_body(body) if b'"answer/' in body[:begins] else {}
     tensors = [torch.from_numpy(found[f"answer/{i}"]) for i in range(sum(name.startswith("answer/") for name in found))]
     detail["answers"] = unpack(detail["answers"], tensors) if detail["answers"] else {}
+    if "jury" in detail:
+        rows, errors, briers, changed = detail["jury"]
+        detail["jury"] = JuryScores(rows, tuple(errors), tuple(briers), changed)
     return Event(row.kind, row.at, row.client, Push(weights=weights, **detail))
 
 

@@ -36,6 +36,7 @@ GAUGES = (
 COUNTERS = (
     ("updates", ("updates",), "Updates that were applied since the service began"),
     ("updates_held_back", ("held_back",), "Updates held back by robust mixing"),
+    ("bad_reports", ("bad_reports",), "Reports of clients' juries that cannot be true"),
     ("strategy_failures", ("strategy_failures",), "Events that were rolled back because the strategy failed on them"),
     ("received_bytes", ("bytes", "in"), "Bytes of messages from clients since the server started"),
     ("sent_bytes", ("bytes", "out"), "Bytes of messages to clients since the server started"),

@@ -83,7 +83,7 @@ class Ready(_message.Message):
     def __init__(self) -> None: ...
 
 class Push(_message.Message):
-    __slots__ = ("task", "base", "samples", "steps", "chosen", "answers", "ready", "encoding", "accuracy", "loss")
+    __slots__ = ("task", "base", "samples", "steps", "chosen", "answers", "ready", "encoding", "accuracy", "loss", "jury", "used", "alone")
     TASK_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,9 @@ class Push(_message.Message):
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     ACCURACY_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
+    JURY_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    ALONE_FIELD_NUMBER: _ClassVar[int]
     task: int
     base: int
     samples: int
@@ -104,7 +107,22 @@ class Push(_message.Message):
     encoding: str
     accuracy: float
     loss: float
-    def __init__(self, task: _Optional[int] = ..., base: _Optional[int] = ..., samples: _Optional[int] = ..., steps: _Optional[int] = ..., chosen: _Optional[int] = ..., answers: _Optional[str] = ..., ready: _Optional[bool] = ..., encoding: _Optional[str] = ..., accuracy: _Optional[float] = ..., loss: _Optional[float] = ...) -> None: ...
+    jury: JuryScores
+    used: float
+    alone: float
+    def __init__(self, task: _Optional[int] = ..., base: _Optional[int] = ..., samples: _Optional[int] = ..., steps: _Optional[int] = ..., chosen: _Optional[int] = ..., answers: _Optional[str] = ..., ready: _Optional[bool] = ..., encoding: _Optional[str] = ..., accuracy: _Optional[float] = ..., loss: _Optional[float] = ..., jury: _Optional[_Union[JuryScores, _Mapping]] = ..., used: _Optional[float] = ..., alone: _Optional[float] = ...) -> None: ...
+
+class JuryScores(_message.Message):
+    __slots__ = ("rows", "errors", "briers", "changed")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    BRIERS_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    errors: _containers.RepeatedScalarFieldContainer[float]
+    briers: _containers.RepeatedScalarFieldContainer[float]
+    changed: bool
+    def __init__(self, rows: _Optional[int] = ..., errors: _Optional[_Iterable[float]] = ..., briers: _Optional[_Iterable[float]] = ..., changed: _Optional[bool] = ...) -> None: ...
 
 class Pull(_message.Message):
     __slots__ = ()
@@ -163,7 +181,7 @@ class Refusal(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., again: _Optional[bool] = ..., replaced: _Optional[bool] = ..., void: _Optional[bool] = ..., failed: _Optional[bool] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("number", "version", "count", "work", "objective", "candidate_versions", "candidate_use", "questions", "trainable")
+    __slots__ = ("number", "version", "count", "work", "objective", "candidate_versions", "candidate_use", "questions", "trainable", "personal", "answered")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +191,8 @@ class Task(_message.Message):
     CANDIDATE_USE_FIELD_NUMBER: _ClassVar[int]
     QUESTIONS_FIELD_NUMBER: _ClassVar[int]
     TRAINABLE_FIELD_NUMBER: _ClassVar[int]
+    PERSONAL_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
     number: int
     version: int
     count: int
@@ -182,7 +202,26 @@ class Task(_message.Message):
     candidate_use: str
     questions: _containers.RepeatedScalarFieldContainer[str]
     trainable: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, number: _Optional[int] = ..., version: _Optional[int] = ..., count: _Optional[int] = ..., work: _Optional[_Union[Work, _Mapping]] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., candidate_versions: _Optional[_Iterable[int]] = ..., candidate_use: _Optional[str] = ..., questions: _Optional[_Iterable[str]] = ..., trainable: _Optional[_Iterable[str]] = ...) -> None: ...
+    personal: Personal
+    answered: int
+    def __init__(self, number: _Optional[int] = ..., version: _Optional[int] = ..., count: _Optional[int] = ..., work: _Optional[_Union[Work, _Mapping]] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., candidate_versions: _Optional[_Iterable[int]] = ..., candidate_use: _Optional[str] = ..., questions: _Optional[_Iterable[str]] = ..., trainable: _Optional[_Iterable[str]] = ..., personal: _Optional[_Union[Personal, _Mapping]] = ..., answered: _Optional[int] = ...) -> None: ...
+
+class Personal(_message.Message):
+    __slots__ = ("rule", "parameters", "pool")
+    class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    rule: str
+    parameters: _containers.ScalarMap[str, float]
+    pool: JuryScores
+    def __init__(self, rule: _Optional[str] = ..., parameters: _Optional[_Mapping[str, float]] = ..., pool: _Optional[_Union[JuryScores, _Mapping]] = ...) -> None: ...
 
 class Work(_message.Message):
     __slots__ = ("steps", "epochs", "batch_size", "optimizer", "lr", "momentum", "weight_decay", "stream")
@@ -215,16 +254,20 @@ class Objective(_message.Message):
     def __init__(self, proximal: _Optional[float] = ..., cosine: _Optional[float] = ..., l2: _Optional[float] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("number", "version", "task", "rebase")
+    __slots__ = ("number", "version", "task", "rebase", "personal", "answered")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     REBASE_FIELD_NUMBER: _ClassVar[int]
+    PERSONAL_FIELD_NUMBER: _ClassVar[int]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
     number: int
     version: int
     task: int
     rebase: bool
-    def __init__(self, number: _Optional[int] = ..., version: _Optional[int] = ..., task: _Optional[int] = ..., rebase: _Optional[bool] = ...) -> None: ...
+    personal: Personal
+    answered: int
+    def __init__(self, number: _Optional[int] = ..., version: _Optional[int] = ..., task: _Optional[int] = ..., rebase: _Optional[bool] = ..., personal: _Optional[_Union[Personal, _Mapping]] = ..., answered: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("number", "task")

@@ -3,7 +3,7 @@ its numbers numbers, did it stay within bounds. What does not pass is refused wi
 
 import math
 from collections import deque
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from polytempo.core.vectors import floats, tensor_of, trained_entries
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.bodies import as_written, body_header, entries_of, read_body
 from polytempo.serve.protocol.framing import WireError
+from polytempo.serve.protocol.personal import jury_of
 from polytempo.serve.server.decisions import Refusal
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.state.events import Push
@@ -81,8 +82,11 @@ def check_push(push: pb.Push, body: bytearray, flight: Flight, setting: Setting,
     for name in _asked(flight):
         if name not in answers:
             raise Refused(f"the answer to {name!r} is missing: push it with answers={{{name!r}: ...}}")
-    accuracy, loss = _scores(push)
-    return Push(push.task, push.base, weights, push.samples, push.steps, chosen, answers, push.ready, accuracy, loss)
+    accuracy, loss = _accuracy(push, "accuracy"), _loss(push)
+    # What cannot be true is for the strategy to drop and count: it costs the client nothing but its say.
+    jury = jury_of(push.jury) if push.HasField("jury") and flight.order.personal is not None else None
+    told = (push.samples, push.steps, chosen, answers, push.ready, accuracy, loss, jury)
+    return Push(push.task, push.base, weights, *told, *_compared(push))
 
 
 def _check_counts(push: pb.Push, flight: Flight, most_samples: int) -> None:
@@ -111,15 +115,28 @@ def _asked(flight: Flight) -> tuple[str, ...]:
     return (*about_candidates, *flight.order.questions)
 
 
-def _scores(push: pb.Push) -> tuple[float | None, float | None]:
-    """What the client says of the model that it received."""
-    accuracy = push.accuracy if push.HasField("accuracy") else None
-    loss = push.loss if push.HasField("loss") else None
-    if accuracy is not None and not 0 <= accuracy <= 1:
+def _accuracy(push: pb.Push, name: Literal["accuracy", "used", "alone"]) -> float | None:
+    """What the client says of the model that it received, works with or trains alone."""
+    if not push.HasField(name):
+        return None
+    accuracy: float = getattr(push, name)
+    if not 0 <= accuracy <= 1:
         raise Refused(f"the update says that its accuracy is {accuracy}; expected 0 to 1")
-    if loss is not None and not math.isfinite(loss):
-        raise Refused(f"the update says that its loss is {loss}; expected a number")
-    return accuracy, loss
+    return accuracy
+
+
+def _loss(push: pb.Push) -> float | None:
+    if not push.HasField("loss"):
+        return None
+    if not math.isfinite(push.loss):
+        raise Refused(f"the update says that its loss is {push.loss}; expected a number")
+    return push.loss
+
+
+def _compared(push: pb.Push) -> tuple[float | None, float | None]:
+    """Accuracies of the model that the client works with and of the one that it trains alone: both, or neither."""
+    used, alone = _accuracy(push, "used"), _accuracy(push, "alone")
+    return (None, None) if used is None or alone is None else (used, alone)
 
 
 def _weights(body: bytearray, start: Tensor, trained: Tensor | None, schema: Schema) -> tuple[Tensor, Arrays]:

@@ -10,13 +10,14 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from polytempo.core.disk.tensor_file import NAMES
 from polytempo.core.encodings import parse_encoding
 from polytempo.core.errors import UserError
-from polytempo.core.orders import Report, Send, Train, Work
+from polytempo.core.orders import Personal, Report, Send, Train, Work
 from polytempo.core.schedules import rate_at
 from polytempo.core.schema import Schema
 from polytempo.core.vectors import half
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.bodies import Entry, entries_of, make_body
 from polytempo.serve.protocol.framing import Buffer
+from polytempo.serve.protocol.personal import personal_message
 from polytempo.serve.protocol.welcome import make_welcome
 from polytempo.serve.state.service import Dispatched
 
@@ -62,6 +63,13 @@ def model(weights: Tensor, version: int, schema: Schema, download: str = "") -> 
     return pb.Head(model=pb.Model(version=version)), _body([("", weights)], schema, download)
 
 
+def add_personal(message: Message, personal: Personal, answered: int) -> None:
+    """Tell a client that pulls its model how to mix it with its own."""
+    sent = message[0].model
+    sent.personal.CopyFrom(personal_message(personal))
+    sent.answered = answered
+
+
 def membership(branch: int, version: int, members: int) -> Message:
     """Which branch a client belongs to."""
     return pb.Head(membership=pb.Membership(branch=branch, version=version, members=members)), ()
@@ -75,16 +83,16 @@ def order_message(sent: Dispatched, schema: Schema, download: str = "") -> Messa
     if isinstance(order, Send):
         refresh = pb.Model(number=sent.number, version=order.version, task=sent.task, rebase=order.rebase)
         return pb.Head(model=refresh), _body([("", order.weights)], schema, download)
-    return pb.Head(task=_task(sent.number, order, sent.count)), _body(_vectors(order), schema, download)
+    return pb.Head(task=_task(sent, order)), _body(_vectors(order), schema, download)
 
 
-def _task(number: int, order: Train, count: int) -> pb.Task:
+def _task(sent: Dispatched, order: Train) -> pb.Task:
     work, objective, offered = order.work, order.objective, order.candidates
     return pb.Task(
-        number=number,
+        number=sent.number,
         version=order.version,
-        count=count,
-        work=_work(work, rate_at(work.lr, count)),
+        count=sent.count,
+        work=_work(work, rate_at(work.lr, sent.count)),
         objective=None
         if objective.plain
         else pb.Objective(proximal=objective.proximal, cosine=objective.cosine, l2=objective.l2),
@@ -92,6 +100,8 @@ def _task(number: int, order: Train, count: int) -> pb.Task:
         candidate_use="" if offered is None else offered.use,
         questions=order.questions,
         trainable=order.trainable,
+        personal=None if order.personal is None else personal_message(order.personal),
+        answered=sent.answered,
     )
 
 

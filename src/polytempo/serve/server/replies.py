@@ -69,6 +69,8 @@ def order_messages(
             continue  # it is sent again when the client comes back
         asked = number and request is not None and request.session is session and isinstance(sent.order, wanted)
         message = messages.order_message(sent, service.schema, session.download)
+        if asked and wanted is Send:
+            _add_personal(message, service, session.client)
         found.append(Outgoing(session, message, number if asked else 0))
         if asked:
             number = 0
@@ -83,7 +85,16 @@ def current_reply(service: Service, sessions: Sessions, request: Request) -> Rep
     weights = service.strategy.model_for(client)
     version = service.version_of(weights)
     # a copy: it is sent later, and some strategies change their models in place
-    return reply_to(request, messages.model(weights.clone(), version, service.schema, request.session.download))
+    message = messages.model(weights.clone(), version, service.schema, request.session.download)
+    _add_personal(message, service, client)
+    return reply_to(request, message)
+
+
+def _add_personal(message: messages.Message, service: Service, client: int) -> None:
+    """A client that follows the personal rule is told what it needs to use the model."""
+    personal = service.strategy.personal()
+    if personal is not None:
+        messages.add_personal(message, personal, service.members[client].answered)
 
 
 def membership_reply(service: Service, request: Request) -> Reply:

@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from polytempo.core.orders import JuryScores
+
 Kind = Literal["joined", "ready", "updated", "pulled", "fired", "dropped", "left", "renumbered"]
 """``dropped``: a timer on which the strategy failed, or which an operator left out. It is gone; the strategy is told
 nothing."""
@@ -29,6 +31,12 @@ class Push:
     """Of the model that it received on data of its own, if it says so, ..."""
     loss: float | None = None
     """... and the loss."""
+    jury: JuryScores | None = None
+    """What the client's jury says of that model, where the task is personal, be it true or not."""
+    used: float | None = None
+    """Accuracy of the model that the client works with, if it says so, ..."""
+    alone: float | None = None
+    """... and of one that it trains alone."""
     sent_bytes: int = 0
     """Bytes of the message behind its first frame, ..."""
     sent_seconds: float = 0.0

@@ -46,6 +46,10 @@ class Member:
     """That it last reported, ..."""
     loss: float | None = None
     """... with the loss."""
+    used: float | None = None
+    """Accuracy of the model that it works with, as it last reported, ..."""
+    alone: float | None = None
+    """... and of one that it trains alone."""
     joined_at: float = 0.0
     status_since: float = 0.0
     idle_seconds: float = 0.0
@@ -68,6 +72,8 @@ class Dispatched:
     """Of a Train order: tasks that the client was given before."""
     task: int
     """Of a Send or Report: the task it belongs to; 0 if the client is not in training."""
+    answered: int = 0
+    """Of a Train order: the client's last task whose update was applied; 0 if there is none."""
 
 
 class Service:
@@ -168,6 +174,8 @@ class Service:
         member.measured.note_round(self.now - flight.dispatched, push.steps, push.sent_bytes, push.sent_seconds)
         if push.accuracy is not None:
             member.accuracy, member.loss = push.accuracy, push.loss
+        if push.used is not None:
+            member.used, member.alone = push.used, push.alone
         self.updates += 1
         del self.flights[client]
         self._become(client, Status.PAUSED)
@@ -181,7 +189,8 @@ class Service:
         if base is None:
             raise StrategyError(f"client {client} has no open task {push.task} with a model {push.base}")
         start, version = base
-        return Update(client, version, start, push.weights, push.samples, push.steps, push.chosen, push.answers)
+        told = (push.weights, push.samples, push.steps, push.chosen, push.answers)
+        return Update(client, version, start, *told, jury=push.jury)
 
     def _become(self, client: int, status: Status) -> None:
         member = self.members.get(client)
@@ -213,7 +222,7 @@ class Service:
             self.flights[order.client] = Flight(self.number, order, member.tasks, self.now)
             self._become(order.client, Status.TRAINING)
             member.tasks += 1
-            return Dispatched(self.number, order, member.tasks - 1, 0)
+            return Dispatched(self.number, order, member.tasks - 1, 0, member.answered)
         if flight is not None:
             if isinstance(order, Send):
                 flight.refresh(self.number, order)
@@ -237,7 +246,8 @@ class Service:
     def task_again(self, client: int) -> list[Dispatched]:
         """A client's open task, and what was sent after it."""
         flight = self.flights[client]
-        return [Dispatched(flight.number, flight.order, flight.count, 0), *self.missed(client, flight.number)]
+        task = Dispatched(flight.number, flight.order, flight.count, 0, self.members[client].answered)
+        return [task, *self.missed(client, flight.number)]
 
     def missed(self, client: int, heeded: int) -> list[Dispatched]:
         """What belongs to a client's open task and came after the last order that it heeded. Of several refreshes the
