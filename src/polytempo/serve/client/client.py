@@ -13,11 +13,15 @@ import numpy as np
 
 from polytempo.core.encodings import Encodings
 from polytempo.core.errors import UserError
+from polytempo.core.orders import JuryScores
 from polytempo.core.schema import Schema
+from polytempo.learn.jury import jury_key
 from polytempo.serve.access.credentials import token_of
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import Connection, RefusedError
 from polytempo.serve.client.kept_task import KeptTask, check_folder, claim, forget, read_kept, write_kept
+from polytempo.serve.client.memory import OwnMemory, Remembered, memory_path
+from polytempo.serve.client.personal import HandedIn, NamedScore, OwnRule
 from polytempo.serve.client.tls import Pair, client_credentials
 from polytempo.serve.client.uploads import OwnUploads, Upload
 from polytempo.serve.logs import log
@@ -25,6 +29,7 @@ from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.answers import pack_answers
 from polytempo.serve.protocol.bodies import entry_of, make_body
 from polytempo.serve.protocol.framing import Buffer, WireError
+from polytempo.serve.protocol.personal import jury_message
 from polytempo.serve.protocol.tasks import Membership, Model, Task, Tensors, model_of, task_of
 
 __all__ = ["Client", "Membership", "Model", "Task", "Tensors"]
@@ -40,8 +45,8 @@ class Client:
     """A session with a server. ``token`` is the file with the client's secret, or the secret itself. ``ca`` is the
     certificate of the authority that signed the server's; ``certificate`` is this client's own and its key, two files,
     where the server asks for one. Plaintext only with ``insecure`` and only on loopback. With ``keep`` the open task is
-    kept in this file, and a client that begins anew goes on with it. ``encodings`` let updates and models travel in
-    fewer bytes, if the server allows it."""
+    kept in this file, and what the client remembers of its own models beside it; a client that begins anew goes on with
+    both. ``encodings`` let updates and models travel in fewer bytes, if the server allows it."""
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Client:
         """Which client this is, as the token says."""
         self.schema: Schema | None = None
         self.seed = 0
+        self._rule = OwnRule(OwnMemory(None if keep is None else memory_path(Path(keep))))
         self._uploads, self._download = OwnUploads(encodings.upload), encodings.download
         self._task: Task | None = None
         self._keep = None if keep is None else Path(keep)
@@ -106,6 +112,29 @@ class Client:
         """The model that this client would be served now, without training."""
         head, body = self._connection.ask(pb.Head(pull=pb.Pull()), timeout=timeout)
         return model_of(head.model, body, self._known_schema)
+
+    def deal(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Where clients keep models of their own (``serve --personal``): which rows of one's data to train on. One in
+        ten is not among them. These judge models, and no model of this client may ever be trained on them. Call it
+        again when the data have changed."""
+        number, _, seed = self.wait_for_welcome()
+        return self._rule.deal(x, y, jury_key(seed, number))
+
+    def start(self, task: Task, score: NamedScore, chosen: int | None = None) -> Tensors:
+        """What to train from: the task's model, or where clients keep models of their own, a mixture with one's own.
+        ``score(tensors, rows)`` returns for each of these rows its error and half its Brier score (``judged`` computes
+        them). Call it again after ``task.refreshes()``; ``push`` takes what came of it."""
+        return self._known_schema.views(self._rule.start(task, score, chosen, self._known_schema))
+
+    def use(self, score: NamedScore, timeout: float | None = None) -> Tensors:
+        """The model to work with now: the served one or, where clients keep models of their own, the mixture with one's
+        own that one's jury prefers. ``score`` is that of ``start``."""
+        return self._rule.used(self.pull(timeout), score, self._known_schema)
+
+    @property
+    def memory(self) -> OwnMemory:
+        """What it remembers of its own models."""
+        return self._rule.memory
 
     @property
     def keeps_task(self) -> bool:
@@ -158,19 +187,27 @@ class Client:
         ready: bool = True,
         accuracy: float | None = None,
         loss: float | None = None,
+        jury: JuryScores | None = None,
+        kept: Remembered | None = None,
+        compared: tuple[float, float] | None = None,
         timeout: float | None = None,
     ) -> None:
         """Hand in the result of a task; when this returns it is safe with the server. Tensors that the task does not
         train may be left out. ``steps``: those done, if not all. With ``ready`` the next task is asked for.
-        ``accuracy`` and ``loss`` of the model that was received, on data of one's own, are shown to the operator. After
-        5 refused updates in a row it sends no more, and is an error at once; those that the server's method failed on
-        do not count."""
+        ``accuracy`` and ``loss`` of the model that was received, on data of one's own, are shown to the operator.
+        ``compared`` too: the accuracies of the model that one works with and of one that is trained alone. ``jury`` and
+        ``kept`` are for whoever follows the personal rule without ``start``: what the jury says, and what the client
+        remembers once the server has the result. After 5 refused updates in a row it sends no more, and is an error at
+        once; those that the server's method failed on do not count."""
         self._check_refusals()
         samples = _whole("samples", samples, least=1)
         steps = task.work.steps_for(samples) if steps is None else _whole("steps", steps)
         chosen = None if chosen is None else _whole("chosen", chosen, most=MOST_CHOSEN)
+        out = HandedIn(tensors, jury, kept)
+        if jury is None and kept is None:
+            out = self._rule.handed_in(task, tensors, chosen, self._known_schema)
         text, extra = pack_answers(answers or {})
-        upload = self._uploads.make(task, tensors, chosen, self._known_schema)
+        upload = self._uploads.make(task, out.tensors, chosen, self._known_schema)
         push = pb.Push(
             task=task.number,
             base=upload.base,
@@ -182,9 +219,17 @@ class Client:
             encoding=upload.encoding,
             accuracy=accuracy,
             loss=loss,
+            jury=None if out.jury is None else jury_message(out.jury),
         )
+        if compared is not None:
+            push.used, push.alone = compared
+        if out.kept is not None:
+            self.memory.prepare(task.number, out.kept)
+        self._hand_in(task, push, upload, _body(upload, extra), timeout)
+
+    def _hand_in(self, task: Task, push: pb.Push, upload: Upload, body: list[Buffer], timeout: float | None) -> None:
         try:
-            self._connection.ask(pb.Head(push=push), _body(upload, extra), timeout)
+            self._connection.ask(pb.Head(push=push), body, timeout)
         except RefusedError as error:
             self._uploads.discard()
             if not error.void and not error.failed and not task.withdrawn:
@@ -192,6 +237,7 @@ class Client:
             raise
         self._refused.clear()
         self._uploads.confirm(upload)
+        self.memory.as_of(task.number)
         with self._changed:
             if self._task is task:  # the reply brought no new one
                 self._drop_task()
@@ -314,6 +360,7 @@ class Client:
         self.schema = Schema(tuple(welcome.names), tuple(tuple(s.sizes) for s in welcome.shapes), welcome.parameters)
         self._uploads.agree(welcome.upload)
         self._welcome = welcome
+        self.memory.open(welcome)
         self._sessions += 1
         if self._kept is not None:
             self._take_up(self._kept, welcome)

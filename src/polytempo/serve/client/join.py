@@ -20,11 +20,14 @@ from polytempo.core.schema import Schema
 from polytempo.core.vectors import flatten, trained_entries
 from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
 from polytempo.learn.learner import Assignment
+from polytempo.learn.personal import ClientMemory
 from polytempo.learn.questions import questions
 from polytempo.serve.client.client import Client, Task, Tensors
 from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.client.ledger import Ledger, SpentError
+from polytempo.serve.client.memory import OwnMemory, Remembered
 from polytempo.serve.client.own_data import JoinSettings, Local, OwnData, file_stamp, make_join_settings
+from polytempo.serve.client.own_models import alone, as_personal, trained_alone, used
 from polytempo.serve.client.private import check_asks_nothing, open_ledger, released
 from polytempo.serve.logs import log
 from polytempo.strategies.base.strategy import strategy_class
@@ -80,7 +83,7 @@ def join(
         number, schema, seed = client.wait_for_welcome()
         own = OwnData(settings, dataset, number, seed, stamp)
         check_schema(own.learner.schema, schema)
-        participant = Participant(own, asking, client.hold, progress, ledger)
+        participant = Participant(own, asking, client.hold, progress, ledger, client.memory)
         try:
             # A refused update has left the client: with privacy, there are none to waste.
             refusals = None if ledger is None else 1
@@ -140,7 +143,8 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 class Participant:
     """What a client does with one task after the other: it holds each until it asks, then trains on its data as they
-    are by then. ``hold`` waits as ``Client.hold`` does. With a ``ledger`` nothing leaves but privatised updates."""
+    are by then. ``hold`` waits as ``Client.hold`` does. With a ``ledger`` nothing leaves but privatised updates.
+    ``memory`` is where its own models are."""
 
     def __init__(
         self,
@@ -149,8 +153,10 @@ class Participant:
         hold: Callable[[Task, float], bool],
         progress: Callable[[Trained], None] = log_trained,
         ledger: Ledger | None = None,
+        memory: OwnMemory | None = None,
     ) -> None:
         self._own, self._asking, self._hold, self._progress, self._ledger = own, asking, hold, progress, ledger
+        self._memory = OwnMemory() if memory is None else memory
         self._trained_on: Sample | None = None
         self._last: tuple[Local, float] | None = None
         """The data that it last trained on, and the accuracy that it came to on their test rows."""
@@ -163,17 +169,34 @@ class Participant:
             self._ledger.check()
             check_asks_nothing(task)
         self._wait_until_it_asks(task)
-        local = self._own.now(task.count)
-        order, update, trained = _train(task, local, self._progress)
-        if update.steps:
+        local, before = self._own.now(task.count), self._memory.as_of(task.answered)
+        compared = self._compare(task, local, before) if self._own.shadow else None
+        done = _train(task, local, self._progress, before)
+        if done.update.steps:
             self._trained_on = _look(local, task, 0)
-        self._last = local, _score(local, update.weights)[0]
+        self._last = local, _score(local, done.own)[0]
+        kept = {} if done.order.personal is None and compared is None else {"kept": self._kept(done, local)}
         if self._ledger is None:
-            return _push_arguments(update, order, local, trained)
-        # With privacy, nothing else: neither answers nor the choice among candidates nor scores.
-        schema = local.learner.schema
+            tensors, samples, more = _push_arguments(done, local)
+            return tensors, samples, {**more, **kept, "compared": compared}
+        # With privacy, nothing else: neither answers nor the choice among candidates nor scores, nor what a jury said.
+        update, order, schema = done.update, done.order, local.learner.schema
         shown = released(task, update, trained_entries(schema, order.mask, order.trainable), self._ledger)
-        return _upload(shown, order, schema), len(local.train), {"steps": update.steps}
+        return _upload(shown, order, schema), update.samples, {"steps": update.steps, **kept}
+
+    def _compare(self, task: Task, local: Local, before: Remembered) -> tuple[float, float] | None:
+        """How the model that the client works with now does on its own test rows, and the one that it trains alone."""
+        served = _flat(task.held, local.learner.schema)
+        models = (used(local, before.memory, served, task.personal), alone(before, self._own.initial))
+        of_used, of_alone = (_score(local, model)[0] for model in models)
+        log("compared", task=task.number, used=round(of_used, 4), alone=round(of_alone, 4))
+        is_share = 0 <= of_used <= 1 and 0 <= of_alone <= 1  # a metric of one's own may be anything
+        return (of_used, of_alone) if is_share else None
+
+    def _kept(self, done: "_Done", local: Local) -> Remembered:
+        """What the client remembers once the server has its result."""
+        before = done.before if done.memory is None else done.before._replace(memory=done.memory)
+        return trained_alone(done.order, local, before, self._own.initial) if self._own.shadow else before
 
     def pushed(self, task: Task) -> None:
         """The server has the result: the next task is the reply."""
@@ -219,34 +242,48 @@ def carry_out(
 ) -> tuple[Tensors, int, dict[str, Any]]:
     """Train at once; what ``Client.run`` pushes: the tensors that moved, the number of samples, and what goes with
     them."""
-    order, update, trained = _train(task, local, progress)
-    return _push_arguments(update, order, local, trained)
+    return _push_arguments(_train(task, local, progress, Remembered()), local)
 
 
-def _train(task: Task, local: Local, progress: Callable[[Trained], None]) -> tuple[Train, Update, Trained]:
+@dataclass(frozen=True)
+class _Done:
+    """A task that was carried out."""
+
+    order: Train
+    update: Update
+    trained: Trained
+    own: Tensor
+    """The model that came of it."""
+    before: Remembered
+    memory: ClientMemory | None
+    """What the client remembers of its own models from now on, if the task is personal."""
+
+
+def _train(task: Task, local: Local, progress: Callable[[Trained], None], before: Remembered) -> _Done:
     began = time.perf_counter()
     schema = local.learner.schema
     order = order_of(task, local.client, schema)
     _check_questions(order.questions)
     steps = order.work.steps_for(len(local.train))
     listen = _listener(task, local.client, schema)
-    update = local.learner.carry_out(
-        Assignment(order, local.x, local.y, local.train, steps, task.count, local.seed, listen=listen)
-    ).update
+    assignment = Assignment(order, local.x, local.y, local.train, steps, task.count, local.seed, listen=listen)
+    done = local.learner.carry_out(as_personal(assignment, local, before.memory))
+    update = done.update
     seconds = time.perf_counter() - began
     accuracy, loss = _score(local, update.start)
     trained = Trained(task.number, update.version, update.steps, seconds, accuracy, loss)
     progress(trained)
-    return order, update, trained
+    return _Done(order, update, trained, done.own, before, done.memory)
 
 
-def _push_arguments(
-    update: Update, order: Train, local: Local, trained: Trained
-) -> tuple[Tensors, int, dict[str, Any]]:
+def _push_arguments(done: _Done, local: Local) -> tuple[Tensors, int, dict[str, Any]]:
+    order, update, trained = done.order, done.update, done.trained
     more: dict[str, Any] = {"steps": update.steps, "chosen": update.chosen, "answers": update.answers}
+    if update.jury is not None:
+        more["jury"] = update.jury
     if 0 <= trained.accuracy <= 1 and math.isfinite(trained.loss):  # a metric of one's own may be anything
         more |= {"accuracy": trained.accuracy, "loss": trained.loss}
-    return _upload(update.weights, order, local.learner.schema), len(local.train), more
+    return _upload(update.weights, order, local.learner.schema), update.samples, more
 
 
 def order_of(task: Task, client: int, schema: Schema) -> Train:
@@ -280,6 +317,7 @@ def order_of(task: Task, client: int, schema: Schema) -> Train:
         tuple(ordered.questions),
         extra("mask/").bool() if has("mask/") else None,
         tuple(ordered.trainable),
+        personal=task.personal,
     )
 
 

@@ -50,6 +50,9 @@ class JoinSettings(BaseModel):
         None, description="when the client trains the model that it holds and asks for a newer one (default: at once)"
     )
     strategy: str | None = Field(None, description="import path of the server's own strategy, for questions it brings")
+    shadow: bool = Field(
+        False, description="also train a model alone, and tell the operator how it does beside the one in use"
+    )
     clip_norm: float | None = Field(None, gt=0, description="privacy: updates are clipped to this length")
     noise: float | None = Field(
         None, gt=0, le=MOST_NOISE, description="privacy: noise on every number of an update, times the clip norm"
@@ -69,6 +72,8 @@ class JoinSettings(BaseModel):
             )
         if (self.clip_norm is None) != (self.noise is None):
             raise ValueError("privacy takes both clip_norm and noise: give both, or neither")
+        if self.shadow and self.noise is not None:
+            raise ValueError("shadow tells the server accuracies, and with privacy only noisy updates leave: give one")
         for name in ("delta", "epsilon", "ledger"):
             if name in self.model_fields_set and self.noise is None:
                 raise ValueError(f"{name} belongs to privacy: give clip_norm and noise too")
@@ -114,12 +119,13 @@ class OwnData:
         stamp: object = None,
     ) -> None:
         self.client, self.seed = client, server_seed if settings.seed is None else settings.seed
+        self.shadow = settings.shadow
         self._settings, self._stamp = settings, stamp
         self._federation = _federation(settings, dataset, self.seed)
         self._share = _share(settings, self._federation, client)
         self._inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
         s, probe = settings, self._federation.dataset.samples_to_try()
-        self.learner, _ = make_learner(s.model, self._inputs, self.seed, s.engine, s.loss, s.metric, probe)
+        self.learner, self.initial = make_learner(s.model, self._inputs, self.seed, s.engine, s.loss, s.metric, probe)
 
     def now(self, count: int = 0) -> Local:
         """The rows that the client has in its count-th task (from 0), of its files as they are."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from polytempo.core.orders import Work
+from polytempo.core.orders import Personal, Work
 from polytempo.core.schema import Schema
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.bodies import as_written, entries_of, read_body
+from polytempo.serve.protocol.personal import personal_of
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -26,6 +27,10 @@ class Model:
     """Of a refresh: go on from this model plus your own progress."""
     body: bytearray = field(default_factory=bytearray, repr=False)
     """As it came: whoever trains may have written into ``tensors``."""
+    personal: Personal | None = None
+    """Of a reply to a pull, where clients keep models of their own: what is needed to mix it with one's own, ..."""
+    answered: int = 0
+    """... and this client's last task whose result was taken."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,16 @@ class Task:
     news: deque[Model] = field(default_factory=deque)
 
     @property
+    def personal(self) -> Personal | None:
+        """What is needed to train from a mixture with one's own model; None if that is not wanted."""
+        return personal_of(self.ordered)
+
+    @property
+    def answered(self) -> int:
+        """Number of this client's last task whose result was taken; 0 if there is none."""
+        return self.ordered.answered
+
+    @property
     def held(self) -> dict[str, np.ndarray]:
         """The model to use until you train: the task's own, or the last refresh that came since."""
         return self.news[-1].tensors if self.news else self.tensors
@@ -106,7 +121,8 @@ def task_of(message: pb.Task, body: bytearray, schema: Schema) -> Task:
 
 def model_of(message: pb.Model, body: bytearray, schema: Schema) -> Model:
     """The model that a message brings."""
-    return Model(read_tensors(body, schema), message.version, message.number, message.rebase, body)
+    tensors, personal = read_tensors(body, schema), personal_of(message)
+    return Model(tensors, message.version, message.number, message.rebase, body, personal, message.answered)
 
 
 def read_tensors(body: bytearray, schema: Schema) -> dict[str, np.ndarray]:

@@ -1,0 +1,135 @@
+"""The personal rule for a device with a training loop of its own: what it trains from, what it hands in, and what it
+uses. The rule itself is ``learn/personal.py``; here it meets named tensors and the server's messages."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from polytempo.core.errors import UserError
+from polytempo.core.orders import JuryScores, Personal
+from polytempo.core.schema import Schema
+from polytempo.learn.jury import Rows, deal, fingerprints
+from polytempo.learn.personal import ClientMemory, judge, keeping, mixed, outgoing, remembered, using
+from polytempo.serve.client.memory import OwnMemory, Remembered
+from polytempo.serve.client.uploads import end_of, start_of, trained_by
+from polytempo.serve.protocol.tasks import Model, Task, Tensors
+
+NamedScore = Callable[[Tensors, np.ndarray], np.ndarray]
+"""(tensors, rows) -> for each row its error (0 or 1) and half its Brier score (0 to 1): an array of two columns."""
+
+
+class HandedIn(NamedTuple):
+    """The result of a task as it leaves the client, and what stays."""
+
+    tensors: Tensors
+    jury: JuryScores | None = None
+    kept: Remembered | None = None
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A task that the client has begun by the rule."""
+
+    task: Task
+    before: Remembered
+    rows: Rows
+    scores: JuryScores | None
+    beta: float
+
+
+class OwnRule:
+    """One device's side of the rule. ``memory`` is where its own models are."""
+
+    def __init__(self, memory: OwnMemory) -> None:
+        self.memory = memory
+        self._features, self._labels = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+        self._key: int | None = None
+        self._begun: _Begun | None = None
+
+    def deal(self, x: np.ndarray, y: np.ndarray, key: int) -> np.ndarray:
+        """The rows to train on. The others are the jury."""
+        self._features, self._labels, self._key = fingerprints(x), fingerprints(y), key
+        return self._dealt(None).train
+
+    def start(self, task: Task, score: NamedScore, chosen: int | None, schema: Schema) -> np.ndarray:
+        """What to train from. The jury is asked once per task, also if refreshes come."""
+        served, personal = start_of(task, chosen, schema), task.personal
+        if personal is None:
+            return served
+        _check_rule(personal)
+        if self._begun is None or self._begun.task is not task:
+            self._begun = self._begin(task, served, personal, _flat_score(score, schema), chosen)
+        return np.array(self._started(self._begun, served, schema))  # to write into: the client's own stays as it is
+
+    def handed_in(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> HandedIn:
+        """What leaves of a result, and what stays. A task that was not begun by the rule goes as it is."""
+        begun = self._begun
+        if begun is None or begun.task is not task:
+            return HandedIn(tensors)
+        served = start_of(task, chosen, schema)
+        start = self._started(begun, served, schema)
+        named = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
+        end = end_of(named, start, trained_by(task, schema), schema)
+        memory = begun.before.memory
+        if np.isfinite(end).all():
+            memory = remembered(memory, end, begun.rows.known, begun.rows.changed)
+        out = schema.views(outgoing(end, start, served, schema.parameter_count))
+        return HandedIn({name: out[name] for name in tensors}, begun.scores, begun.before._replace(memory=memory))
+
+    def used(self, model: Model, score: NamedScore, schema: Schema) -> Tensors:
+        """The tensors to work with, of one's own and a model that was pulled."""
+        memory, personal = self.memory.as_of(model.answered).memory, model.personal
+        if personal is None or memory is None:
+            return model.tensors
+        _check_rule(personal)
+        served, rows = schema.flatten(model.tensors), self._dealt(memory)
+        scores = judge(memory, served, rows.jury, _flat_score(score, schema), rows.changed)
+        return schema.views(np.array(mixed(memory.average, served, using(scores, personal.pool))))
+
+    def _begin(
+        self,
+        task: Task,
+        served: np.ndarray,
+        personal: Personal,
+        score: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        chosen: int | None,
+    ) -> _Begun:
+        before = self.memory.as_of(task.answered)
+        rows = self._dealt(before.memory)
+        if before.memory is None:
+            return _Begun(task, before, rows, None, 0.0)
+        scores = judge(before.memory, served, rows.jury, score, rows.changed)
+        beta = keeping(scores, personal.pool) if chosen is None else 0.0
+        return _Begun(task, before, rows, scores if scores.rows else None, beta)
+
+    def _started(self, begun: _Begun, served: np.ndarray, schema: Schema) -> np.ndarray:
+        memory = begun.before.memory
+        return served if memory is None else mixed(served, memory.own, begun.beta, trained_by(begun.task, schema))
+
+    def _dealt(self, memory: ClientMemory | None) -> Rows:
+        if self._key is None:
+            raise UserError("The server asks for a jury: call deal(x, y) with this client's own data first.")
+        known = np.zeros(0, np.int64) if memory is None else memory.known
+        return deal(np.arange(len(self._features)), self._features, self._labels, self._key, known)
+
+
+def judged(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What a ``score`` has to return, out of the classes' probabilities (a row per sample) and the labels."""
+    shares = np.asarray(probabilities, np.float64)
+    errors = shares.argmax(1) != labels
+    briers = (np.square(shares).sum(1) + 1) / 2 - shares[np.arange(len(labels)), labels]
+    return np.stack([errors.astype(np.float64), briers], 1)
+
+
+def _flat_score(score: NamedScore, schema: Schema) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda weights, rows: np.asarray(score(schema.views(weights), rows), np.float64)
+
+
+def _check_rule(personal: Personal) -> None:
+    if personal.rule != "jury":
+        raise UserError(
+            f"The server's clients follow the rule {personal.rule!r}, which this client does not know. Install the "
+            "server's version of Polytempo, or train from task.tensors without start()."
+        )
