@@ -11,11 +11,10 @@ from polytempo.serve.client.client import Client
 from polytempo.serve.client.join import order_of
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.protocol.wire_pb2 import Head, Ready
-from polytempo.sim.simulator import Simulator
 from polytempo.strategies import strategies
 from polytempo.testing.contract import check_in_world
 from polytempo.testing.hosting import Hosted, ManualClock, restarted
-from polytempo.testing.scripts import CLIENTS, WORLDS, Happened, carried_out, play, ready_follows, simulated
+from polytempo.testing.scripts import CLIENTS, WORLDS, Happened, Replica, play, ready_follows, simulated
 from support.serving import running, settled
 
 OWN = ["support.serving:Refresher", "support.serving:Impatient", "support.choosy:Choosy"]
@@ -26,6 +25,12 @@ DIVIDING = ["support.dividing:Casa", "support.dividing:Cfl", "support.dividing:I
 @pytest.mark.parametrize("name", [*strategies, *OWN, *DIVIDING])
 def test_a_strategy_keeps_the_contract(name: str, world: str) -> None:
     check_in_world(name, world)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", ["fedasync", "casa", "support.serving:Refresher"])
+def test_a_strategy_keeps_the_contract_also_with_the_personal_rule(name: str, world: str) -> None:
+    check_in_world(name, world, personal=True)
 
 
 def test_the_scripts_hold_all_that_can_happen(tmp_path: Path) -> None:
@@ -59,16 +64,22 @@ def test_clusters_do_split_in_the_scripts_and_the_service_tells(
 
 @pytest.mark.parametrize(
     ("name", "world"),
-    [("fedasync", "slow"), ("support.serving:Impatient", "quota"), ("support.choosy:Choosy", "slow")],
+    [
+        ("fedasync", "slow"),
+        ("concerto", "slow"),
+        ("support.serving:Impatient", "quota"),
+        ("support.choosy:Choosy", "slow"),
+    ],
 )
 def test_the_same_events_over_the_network_end_in_the_same_state(name: str, world: str, tmp_path: Path) -> None:
     clock = ManualClock()
     simulation = simulated(name, world, tmp_path)
     with running(tmp_path, clients=CLIENTS, seconds=clock, patience=1e6, **simulation.settings) as server:
         clients: dict[int, Client] = {}
+        replica = Replica(simulation.sim)
         for place, happened in enumerate(simulation.script):
             clock.now = happened.at
-            tell(server, clients, simulation.script, place, simulation.sim)
+            tell(server, clients, simulation.script, place, replica)
         served = digest(server.host.service.strategy.save_state())
         for client in clients.values():
             client.close()
@@ -76,7 +87,7 @@ def test_the_same_events_over_the_network_end_in_the_same_state(name: str, world
     assert restarted(tmp_path, server.settings) == server.host.service.digest()
 
 
-def tell(server: Any, clients: dict[int, Client], script: list[Happened], place: int, sim: Simulator) -> None:
+def tell(server: Any, clients: dict[int, Client], script: list[Happened], place: int, replica: Replica) -> None:
     happened, number = script[place], script[place].client
     if happened.kind == "joined":
         clients[number] = server.client(number)
@@ -90,20 +101,21 @@ def tell(server: Any, clients: dict[int, Client], script: list[Happened], place:
         if not (place and ready_follows(script, place - 1) and script[place - 1].kind == "updated"):
             clients[number]._connection.ask(Head(ready=Ready()), timeout=30)
     elif happened.kind == "updated":
-        push_over_the_network(clients[number], happened, ready_follows(script, place), sim)
+        push_over_the_network(clients[number], happened, ready_follows(script, place), replica)
 
 
-def push_over_the_network(client: Client, happened: Happened, ready: bool, sim: Simulator) -> None:
-    task = client.task(30)
-    order = order_of(task, happened.client, sim.learner.schema)
-    outcome = carried_out(sim, happened, order, task.count, [])
+def push_over_the_network(client: Client, happened: Happened, ready: bool, replica: Replica) -> None:
+    task, schema = client.task(30), client.schema
+    assert schema is not None
+    outcome = replica.carried_out(happened, order_of(task, happened.client, schema), task.count, [])
     client.push(
         task,
-        {name: tensor.numpy() for name, tensor in sim.learner.schema.views(outcome.weights).items()},
-        samples=sim.federation.samples(happened.client, happened.generation),
+        {name: tensor.numpy() for name, tensor in schema.views(outcome.weights).items()},
+        samples=outcome.samples,
         steps=happened.steps,
         chosen=outcome.chosen,
         answers=outcome.answers,
+        jury=outcome.jury,
         ready=ready,
         timeout=30,
     )

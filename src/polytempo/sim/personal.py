@@ -27,6 +27,10 @@ class PersonalClients:
         self.memories = Memories()
         self._keys: dict[int, int] = {}
 
+    def anew(self) -> "PersonalClients":
+        """The same clients, with nothing in memory."""
+        return PersonalClients(self._world)
+
     def rows_and_forward_steps(self, order: Train, generation: int) -> tuple[int, float]:
         """How many rows a client trains on, and what its forward passes beside training cost, in steps."""
         rows, judged = self._world.federation.samples(order.client, generation), 0

@@ -22,11 +22,11 @@ import torch
 from polytempo.core.errors import StrategyError
 from polytempo.core.state import digest, pack, unpack
 from polytempo.serve.journal.settings import make_settings
-from polytempo.strategies import Strategy, make_strategy, strategies
+from polytempo.strategies import Strategy, strategies
 from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.strategy import as_strategy
 from polytempo.testing.hosting import hosted, restarted
-from polytempo.testing.scripts import WORLDS, Call, Simulation, play, simulated, told
+from polytempo.testing.scripts import WORLDS, Call, Simulation, as_served, play, simulated, told
 
 
 class ContractError(AssertionError):
@@ -51,10 +51,10 @@ def check_strategy(strategy: type[Strategy], **parameters: Any) -> None:
             check_in_world(name, world, parameters)
 
 
-def check_in_world(name: str, world: str, parameters: Mapping[str, Any] | None = None) -> None:
-    """Check a strategy by its name in one of the worlds."""
+def check_in_world(name: str, world: str, parameters: Mapping[str, Any] | None = None, personal: bool = False) -> None:
+    """Check a strategy by its name in one of the worlds, with the personal rule around it if that is wanted."""
     with tempfile.TemporaryDirectory() as directory, _explained(name, world):
-        simulation = simulated(name, world, Path(directory), parameters)
+        simulation = simulated(name, world, Path(directory), parameters, personal)
         check_packable(simulation.strategy)
         _check_vectors(simulation.calls)
         _check_replay(simulation)
@@ -133,7 +133,8 @@ def _described(event: tuple[str, int, float] | None) -> str:
 
 
 def _fresh(simulation: Simulation) -> Strategy:
-    made = make_strategy(simulation.settings["strategy"], simulation.settings["parameters"])
+    settings = simulation.settings
+    made = as_served(settings["strategy"], settings["parameters"], settings["personal"])
     made.begin(simulation.strategy.setting)
     return made
 

@@ -12,6 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 from torch import Tensor
 
+from polytempo.core.orders import JuryScores
 from polytempo.core.state import pack
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Roster
@@ -20,6 +21,7 @@ from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
 from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body
 from polytempo.serve.protocol.framing import Assembler, Buffer, frames
+from polytempo.serve.protocol.personal import jury_message
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Leave, Pull, Push, Ready
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.messages import Message
@@ -145,6 +147,7 @@ class Hosted:
         weights: Tensor | None = None,
         tensors: Mapping[str, np.ndarray] | None = None,
         answers: Mapping[str, Any] | None = None,
+        jury: JuryScores | None = None,
         **changed: Any,
     ) -> tuple[Head, list[Buffer]]:
         """What an honest client pushes, unless something is changed."""
@@ -152,7 +155,7 @@ class Hosted:
         given: dict[str, Any] = {"task": flight.number, "base": flight.sends[-1][0] if flight.sends else flight.number}
         text, extra = pack(dict(answers or {}))
         given |= {"samples": 10, "steps": flight.order.work.steps_for(10), "answers": text, "ready": True}
-        head = Head(push=Push(**{**given, **changed}))
+        head = Head(push=Push(**{**given, **changed}, jury=None if jury is None else jury_message(jury)))
         if weights is None:
             start = flight.base(head.push.base, head.push.chosen if head.push.HasField("chosen") else None)
             weights = (flight.order.weights if start is None else start[0]) + by

@@ -17,9 +17,10 @@ from polytempo.learn.personal import ClientMemory
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.training import Training
-from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies import Strategy
 from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.participation import parse_quota
+from polytempo.strategies.settings import StrategySettings
 from polytempo.testing.building import simulator, tiny_proxies
 from polytempo.testing.hosting import BARE, Hosted
 from polytempo.world.proxies import write_proxies
@@ -123,13 +124,16 @@ class Simulation:
     settings: dict[str, Any]
 
 
-def simulated(name: str, world: str, directory: Path, parameters: Mapping[str, Any] | None = None) -> Simulation:
-    """Simulate a strategy in one of the worlds. What its service needs is written into the directory."""
+def simulated(
+    name: str, world: str, directory: Path, parameters: Mapping[str, Any] | None = None, personal: bool = False
+) -> Simulation:
+    """Simulate a strategy in one of the worlds, with the personal rule around it if that is wanted. What its service
+    needs is written into the directory."""
     devices, quota = WORLDS[world]
     if "\n" in devices:
         (directory / "devices.toml").write_text(devices)
         devices = str(directory / "devices.toml")
-    strategy = make_strategy(name, parameters or {})
+    strategy = as_served(name, parameters or {}, personal)
     engine = "auto" if strategy.needs_proxies else "eager"  # a server trains on its proxy sets as it likes
     sim = simulator(strategy, CLIENTS, devices, Stop(updates=20), participation=parse_quota(quota), engine=engine)
     check_packable(strategy)
@@ -139,6 +143,7 @@ def simulated(name: str, world: str, directory: Path, parameters: Mapping[str, A
     settings = {
         "strategy": name,
         "parameters": dict(parameters or {}),
+        "personal": personal,
         "model": "polytempo.testing.scripts:linear",
         "init": directory / "init.npy",
         "participation": quota,
@@ -154,21 +159,24 @@ def simulated(name: str, world: str, directory: Path, parameters: Mapping[str, A
     return Simulation(sim, strategy, recorder.script, recorder.calls, settings)
 
 
-def carried_out(
-    sim: Simulator,
-    happened: Happened,
-    order: Train,
-    count: int,
-    sends: list[Send],
-    memories: dict[int, ClientMemory] | None = None,
-) -> Update:
-    """What a client makes of the order that the service gave it. ``memories`` are what clients remember; this client's
-    is brought up to date."""
-    data = sim.federation.client(happened.client, happened.generation)
-    done = [step for step, _ in happened.sends]
-    memories = {} if memories is None else memories
-    result = sim.learner.carry_out(
-        Assignment(
+def as_served(name: str, parameters: Mapping[str, Any], personal: bool = False) -> Strategy:
+    """A strategy with what a service with these settings puts around it."""
+    given = {"strategy": name, "parameters": dict(parameters), "personal": personal}
+    return StrategySettings.model_validate(given).make()
+
+
+class Replica:
+    """The clients of a simulation once more, with nothing in memory: they carry out what a service orders."""
+
+    def __init__(self, sim: Simulator) -> None:
+        self._sim = sim
+        self._personal = sim.personal.anew()
+
+    def carried_out(self, happened: Happened, order: Train, count: int, sends: list[Send]) -> Update:
+        """What a client makes of the order that the service gave it. It remembers what it trained."""
+        sim = self._sim
+        data = sim.federation.client(happened.client, happened.generation)
+        assignment = Assignment(
             order,
             sim._x,
             torch.from_numpy(data.y),
@@ -176,13 +184,11 @@ def carried_out(
             happened.steps,
             count,
             sim.seed,
-            tuple(zip(done, sends, strict=True)),
-            memory=memories.get(happened.client),
+            tuple(zip([step for step, _ in happened.sends], sends, strict=True)),
         )
-    )
-    if result.memory is not None:
-        memories[happened.client] = result.memory
-    return result.update
+        done = sim.learner.carry_out(self._personal.with_memory(assignment, happened.generation))
+        self._personal.keep(happened.client, done.memory)
+        return done.update
 
 
 def ready_follows(script: list[Happened], index: int) -> bool:
@@ -204,8 +210,7 @@ def same(a: Send, b: Send) -> bool:
 
 def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
     """Let the same things happen to a service."""
-    told_ready = False
-    memories: dict[int, ClientMemory] = {}
+    told_ready, replica = False, Replica(sim)
     for index, happened in enumerate(script):
         client = happened.client
         hosted.clock.now = happened.at
@@ -222,15 +227,16 @@ def play(script: list[Happened], sim: Simulator, hosted: Hosted) -> None:
         elif happened.kind == "updated":
             flight = hosted.host.service.flights[client]
             sends = heeded(flight.sends, happened)
-            update = carried_out(sim, happened, flight.order, flight.count, [send for _, send in sends], memories)
+            update = replica.carried_out(happened, flight.order, flight.count, [send for _, send in sends])
             reply = hosted.push(
                 client,
                 weights=update.weights,
                 base=sends[-1][0] if sends else flight.number,
-                samples=sim.federation.samples(client, happened.generation),
+                samples=update.samples,
                 steps=happened.steps,
                 chosen=update.chosen,
                 answers=update.answers,
+                jury=update.jury,
                 ready=ready_follows(script, index),
             )
             assert reply.WhichOneof("kind") in ("task", "accepted")
