@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from polytempo.cli.main import app
 from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.roster import Quarantine, changing, utc_now
 from polytempo.serve.access.tokens import make_tokens
@@ -239,3 +241,13 @@ def test_a_server_and_its_clients_work_over_tls_stop_at_a_signal_and_go_on(
     assert again.stdout.readline().endswith(f"goes on from event {last:,}\n")
     again.send_signal(signal.SIGINT)
     assert again.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "switch"), [("run", "personal"), ("serve", "personal"), ("join", "shadow"), ("join", "new_ledger")]
+)
+def test_a_switch_takes_no_value(command: str, switch: str) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    (found,) = [option for option in commands[command].params if option.name == switch]
+    assert found.is_flag
+    assert found.secondary_opts == []

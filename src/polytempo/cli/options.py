@@ -72,9 +72,11 @@ def _option(settings_class: type[BaseModel], name: str) -> Any:
     kind = next((t for t in (str, Path, float, int) if t in types), str)
     text = field.description or ""
     or_none = OR_NONE in field.metadata
+    option = "--" + name.replace("_", "-")
+    if types == {bool}:  # a flag that turns something on
+        return Annotated[bool | None, typer.Option(option, help=text, show_default=False)]
     if field.default is not None or or_none:
         text += f" (default {'none' if field.default is None else field.default})"  # brackets would be markup
-    option = "--" + name.replace("_", "-")
     if or_none or {str, float} <= types:
         meta = f"NUMBER|{'none' if or_none else 'TEXT'}"
         parsed = typer.Option(option, help=text, show_default=False, parser=_number_or_text, metavar=meta)
