@@ -74,7 +74,9 @@ def _client_table(found: dict[str, Any]) -> Table:
     clustered = len(set(clusters.values())) > 1 and any(cluster != client for client, cluster in clusters.items())
     planned = any("arrival_group" in row for row in found["clients"])
     mixed = any("mixture" in row for row in found["clients"])
+    compared = any(row.get("used") is not None for row in found["clients"])
     titles = ["client", "doing", "updates", "version", "staleness", "last update", "idle"]
+    titles += ["used", "alone", "better off"] * compared
     titles += ["cluster"] * clustered + ["mixture %"] * mixed + ["arrival group", "expected"] * planned
     table = Table(*titles, box=SIMPLE_HEAD, padding=0, pad_edge=False)
     for row in found["clients"]:
@@ -84,12 +86,21 @@ def _client_table(found: dict[str, Any]) -> Table:
         last = "" if row["last_update"] is None else _from_now(row["last_update"] - found["uptime"])
         version, staleness = ("" if row[name] is None else row[name] for name in ("version", "staleness"))
         cells = [row["client"], doing, row["updates"], version, staleness, last, f"{row['idle_share']:.0%}"]
+        cells += _compared(row) if compared else []
         cells += [clusters.get(row["client"], "")] * clustered
         cells += [" ".join(f"{100 * share:.0f}" for share in row.get("mixture", ()))] * mixed
         if "arrival_group" in row:
             cells += [row["arrival_group"], _from_now(row["expected"] - found["uptime"])]
         table.add_row(*map(str, cells))
     return table
+
+
+def _compared(row: dict[str, Any]) -> list[str]:
+    """How the model that a client works with does beside the one that it trains alone, as it says."""
+    used, alone = row.get("used"), row.get("alone")
+    if used is None or alone is None:
+        return ["", "", ""]
+    return [f"{used:.1%}", f"{alone:.1%}", "yes" if used > alone else "no" if used < alone else "equal"]
 
 
 def _from_now(seconds: float) -> str:

@@ -35,6 +35,12 @@ def test_the_metrics_are_what_prometheus_reads():
     assert found[("polytempo_admin_answers_total", "401")] == 6
 
 
+def test_clients_that_also_train_alone_are_counted_by_who_is_better_off():
+    rows = [a_client(i, used=used, alone=0.5) for i, used in enumerate((0.75, 0.9, 0.5, 0.25, None))]
+    found = metrics_of(a_status(rows))
+    assert [found[("polytempo_better_off", word)] for word in ("better", "equal", "worse")] == [2, 1, 1]
+
+
 def test_metrics_of_a_service_that_has_said_little_are_few_and_valid():
     assert metrics_of({})[("polytempo_connected",)] == 0
     assert ("polytempo_updates_total",) not in metrics_of({})

@@ -15,7 +15,7 @@ from polytempo.serve.paths import ACCESS
 from polytempo.serve.server import status as status_module
 from polytempo.serve.server.status import read_status
 from polytempo.strategies import Strategy
-from support.serving import Hosted, hosted, some_events
+from support.serving import Hosted, hosted, join_all, some_events
 
 
 class Estimating(Strategy):
@@ -122,3 +122,17 @@ def test_a_status_is_replaced_in_one_step_and_leaves_nothing_beside_it(tmp_path:
         (served.directory / ".status.json.left-by-a-crash").write_text("{")
         served.host.journal.snapshot(served.host.service.save_state())
         assert [path.name for path in served.directory.glob("*status*")] == ["status.json"]
+
+
+def test_the_command_shows_who_is_better_off_than_alone(tmp_path: Path) -> None:
+    with hosted(tmp_path) as served:
+        join_all(served, 3)
+        served.push(0, used=0.75, alone=0.5)
+        served.push(1, used=0.25, alone=0.5)
+        served.host.write_status(stopping=True)
+    shown = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout
+    assert "used" in shown
+    assert [line.split()[-3:] for line in shown.splitlines() if "50.0%" in line] == [
+        ["75.0%", "50.0%", "yes"],
+        ["25.0%", "50.0%", "no"],
+    ]

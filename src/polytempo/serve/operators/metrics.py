@@ -111,6 +111,20 @@ def _clients(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[Metric]:
     figures = {"mean": sum(accuracy) / len(accuracy), "min": min(accuracy), "max": max(accuracy)} if accuracy else {}
     text = "Accuracy that clients last reported of the models they received"
     yield _labelled(GaugeMetricFamily, "reported_accuracy", text, "statistic", figures)
+    yield from _better_off(rows)
+
+
+def _better_off(rows: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Of the clients that also train alone (``join --shadow``)."""
+    pairs = [(number(row, "used"), number(row, "alone")) for row in rows]
+    compared = [(used, alone) for used, alone in pairs if used is not None and alone is not None]
+    counts = {
+        "better": sum(used > alone for used, alone in compared),
+        "equal": sum(used == alone for used, alone in compared),
+        "worse": sum(used < alone for used, alone in compared),
+    }
+    text = "Clients by how the model in use does beside one trained alone, as they last reported"
+    yield _labelled(GaugeMetricFamily, "better_off", text, "than_alone", counts)
 
 
 def number(status: Mapping[str, Any], *path: str) -> float | None:

@@ -17,6 +17,7 @@ const COLUMNS = [
   { name: "Staleness", figure: true, say: (row) => count(row.staleness), sort: (row) => row.staleness },
   { name: "Updated", figure: true, say: (row, at) => ago(since(row, at)), sort: (row) => -row.last_update },
   { name: "Accuracy", figure: true, say: (row) => percent(row.accuracy), sort: (row) => row.accuracy },
+  { name: "Used / alone", figure: true, say: compared, sort: gain, tone: (row) => (gain(row) < 0 ? "warn" : "") },
   { name: "Cluster", figure: true, say: cluster, sort: cluster, tone: (row) => `cluster ${tone(row.cluster)}` },
   { name: "Refused", figure: true, say: (row) => count(row.refused), sort: (row) => row.refused, tone: refusedTone },
   { name: "Idle", figure: true, say: (row) => percent(row.idle_share), sort: (row) => row.idle_share },
@@ -41,6 +42,15 @@ export function note(row) {
 }
 
 export const since = (row, at) => (isNumber(row.last_update) ? at.uptime - row.last_update : null);
+
+// How the model that the client works with does beside one that it trains alone (join --shadow).
+export function compared(row) {
+  return isNumber(row.used) && isNumber(row.alone) ? `${percent(row.used)} / ${percent(row.alone)}` : NOTHING;
+}
+
+function gain(row) {
+  return isNumber(row.used) && isNumber(row.alone) ? row.used - row.alone : null;
+}
 
 function connected(row) {
   return row.connected ? "yes" : "no";

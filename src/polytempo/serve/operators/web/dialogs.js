@@ -1,7 +1,7 @@
 // What an admin may do, always with a question first.
 
 import { find, make } from "./dom.js";
-import { doing, end, note, since } from "./clients.js";
+import { compared, doing, end, note, since } from "./clients.js";
 import { NOTHING, ago, count, percent } from "./words.js";
 
 const NUMBER = { type: "number", step: 1, required: true };
@@ -31,6 +31,7 @@ export function manageClient(row, at) {
     Updates: count(row.updates),
     "Last update": ago(since(row, at)),
     Accuracy: percent(row.accuracy),
+    "Used / alone": compared(row),
     Cluster: row.cluster ?? NOTHING,
     "Access ends": end(row, at),
     ...(row.quarantined ? { Quarantine: note(row) } : {}),
