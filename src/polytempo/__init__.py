@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from polytempo.report.run import Run
     from polytempo.serve.client.client import Client
     from polytempo.serve.client.ledger import Ledger
+    from polytempo.serve.client.personal import judged
 
-__all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "simulate"]
+__all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "judged", "simulate"]
 
 _HOMES = {
     "Client": "polytempo.serve.client.client",
@@ -19,6 +20,7 @@ _HOMES = {
     "Ledger": "polytempo.serve.client.ledger",
     "Privacy": "polytempo.learn.privacy",
     "Run": "polytempo.report.run",
+    "judged": "polytempo.serve.client.personal",
     "simulate": "polytempo.api",
 }
 """Each name is imported when it is first used: a client must not wait for, or need, what only the simulator does."""

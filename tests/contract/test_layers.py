@@ -136,6 +136,8 @@ LIGHT = [
     "polytempo",
     "polytempo.core.encodings",
     "polytempo.core.schema",
+    "polytempo.learn.jury",
+    "polytempo.learn.personal",
     "polytempo.learn.privacy",
     *(f"polytempo.serve.protocol.{path.stem}" for path in (ROOT / "serve/protocol").glob("[!_]*.py")),
     "polytempo.serve.client.client",
@@ -143,6 +145,8 @@ LIGHT = [
     "polytempo.serve.client.enrolment",
     "polytempo.serve.client.kept_task",
     "polytempo.serve.client.ledger",
+    "polytempo.serve.client.memory",
+    "polytempo.serve.client.personal",
     "polytempo.serve.client.tls",
     "polytempo.serve.client.uploads",
 ]

@@ -21,7 +21,7 @@ from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import Connection, RefusedError
 from polytempo.serve.client.kept_task import KeptTask, check_folder, claim, forget, read_kept, write_kept
 from polytempo.serve.client.memory import OwnMemory, Remembered, memory_path
-from polytempo.serve.client.personal import HandedIn, NamedScore, OwnRule
+from polytempo.serve.client.personal import NamedScore, OwnRule, PersonalResult
 from polytempo.serve.client.tls import Pair, client_credentials
 from polytempo.serve.client.uploads import OwnUploads, Upload
 from polytempo.serve.logs import log
@@ -203,9 +203,9 @@ class Client:
         samples = _whole("samples", samples, least=1)
         steps = task.work.steps_for(samples) if steps is None else _whole("steps", steps)
         chosen = None if chosen is None else _whole("chosen", chosen, most=MOST_CHOSEN)
-        out = HandedIn(tensors, jury, kept)
+        out = PersonalResult(tensors, jury, kept)
         if jury is None and kept is None:
-            out = self._rule.handed_in(task, tensors, chosen, self._known_schema)
+            out = self._rule.result(task, tensors, chosen, self._known_schema)
         text, extra = pack_answers(answers or {})
         upload = self._uploads.make(task, out.tensors, chosen, self._known_schema)
         push = pb.Push(

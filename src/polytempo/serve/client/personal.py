@@ -20,7 +20,7 @@ NamedScore = Callable[[Tensors, np.ndarray], np.ndarray]
 """(tensors, rows) -> for each row its error (0 or 1) and half its Brier score (0 to 1): an array of two columns."""
 
 
-class HandedIn(NamedTuple):
+class PersonalResult(NamedTuple):
     """The result of a task as it leaves the client, and what stays."""
 
     tensors: Tensors
@@ -63,11 +63,11 @@ class OwnRule:
             self._begun = self._begin(task, served, personal, _flat_score(score, schema), chosen)
         return np.array(self._started(self._begun, served, schema))  # to write into: the client's own stays as it is
 
-    def handed_in(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> HandedIn:
+    def result(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> PersonalResult:
         """What leaves of a result, and what stays. A task that was not begun by the rule goes as it is."""
         begun = self._begun
         if begun is None or begun.task is not task:
-            return HandedIn(tensors)
+            return PersonalResult(tensors)
         served = start_of(task, chosen, schema)
         start = self._started(begun, served, schema)
         named = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
@@ -76,7 +76,7 @@ class OwnRule:
         if np.isfinite(end).all():
             memory = remembered(memory, end, begun.rows.known, begun.rows.changed)
         out = schema.views(outgoing(end, start, served, schema.parameter_count))
-        return HandedIn({name: out[name] for name in tensors}, begun.scores, begun.before._replace(memory=memory))
+        return PersonalResult({name: out[name] for name in tensors}, begun.scores, begun.before._replace(memory=memory))
 
     def used(self, model: Model, score: NamedScore, schema: Schema) -> Tensors:
         """The tensors to work with, of one's own and a model that was pulled."""
