@@ -5,6 +5,7 @@ import json
 import re
 import sys
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
@@ -111,6 +112,23 @@ def test_the_clients_of_the_docs_push_to_a_server(tmp_path, page, block):
         with pytest.raises(KeyboardInterrupt):
             exec(here, names)
         assert server.host.service.members[0].updates == 3
+
+
+def test_the_client_with_a_model_of_its_own_of_the_docs_takes_part(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example = next(block for block in blocks(DOCS / "service/serving.md") if "judged" in block)
+    assert len([line for line in example.splitlines() if line.strip()]) <= 15
+    here = re.sub(r"Client\(.*?\) as", "connect() as", example)
+    x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+
+    def train(tensors, x, y):
+        return {"weight": tensors["weight"] + np.float32([[-0.1, 0], [0.1, 0]]), "bias": tensors["bias"]}
+
+    with running(tmp_path, personal=True) as server:
+        names = {"connect": lambda: server.client(0, tmp_path / "task"), "train": train, "x": x, "y": 1 * (x[:, 0] > 0)}
+        exec(here, names)
+        assert list(server.host.service.strategy.reports) == [0]
+    assert names["tensors"]["weight"].shape == (2, 2)
 
 
 def commands(group, prefix=""):
