@@ -11,7 +11,7 @@ import pytest
 
 from polytempo.core.encodings import added, parse_encoding
 from polytempo.core.errors import UserError
-from polytempo.core.orders import JuryScores
+from polytempo.core.orders import JuryScores, Personal
 from polytempo.core.schema import Schema
 from polytempo.learn.jury import jury_key
 from polytempo.learn.personal import ClientMemory
@@ -20,6 +20,7 @@ from polytempo.serve.client.personal import OwnRule, judged
 from polytempo.serve.client.uploads import OwnUploads
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.bodies import entries_of, make_body
+from polytempo.serve.protocol.personal import personal_of
 from polytempo.serve.protocol.tasks import Model, Task, Tensors, model_of, task_of
 from support.absence import HEAVY, without
 from support.serving import running
@@ -205,6 +206,14 @@ def test_a_client_uses_the_mixture_that_its_jury_prefers_and_the_pool_has_a_say(
     assert rule.used(pulled(), much_better, SCHEMA)["w"] == pytest.approx([2, 2, 2])
     for_served = JuryScores(1, (1.0, 1.0, 1.0, 0.0), (1.0, 1.0, 1.0, 0.0))
     assert rule.used(pulled(for_served), much_better, SCHEMA)["w"] == pytest.approx([1, 1, 1])
+
+
+def test_a_pool_of_another_form_is_left_out() -> None:
+    for errors, rows in (((0.0,) * 3, 1), ((0.0,) * 4, 0), ((), 1)):
+        message = pb.Model(
+            personal=pb.Personal(rule="jury", pool=pb.JuryScores(rows=rows, errors=errors, briers=errors))
+        )
+        assert personal_of(message) == Personal()
 
 
 def test_a_client_without_a_model_of_its_own_uses_the_served_one() -> None:

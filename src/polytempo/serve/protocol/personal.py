@@ -2,6 +2,7 @@
 are, so that a served client decides as its simulated twin does."""
 
 from polytempo.core.orders import JuryScores, Personal
+from polytempo.learn.personal import SHARES
 from polytempo.serve.protocol import wire_pb2 as pb
 
 MOST_SCORES = 16
@@ -29,4 +30,6 @@ def personal_of(message: pb.Task | pb.Model) -> Personal | None:
         return None
     told = message.personal
     pool = jury_of(told.pool) if told.HasField("pool") else None
+    if pool is not None and not (pool.rows and len(pool.errors) == len(pool.briers) == len(SHARES)):
+        pool = None  # of another version: the client decides without
     return Personal(told.rule, dict(told.parameters), pool)
