@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from polytempo.core.errors import StrategyError, UserError
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
 from polytempo.core.orders import Due, Order, Report, Send, SetTimer, Train
@@ -22,6 +21,7 @@ from polytempo.learn.rules import rule_of
 from polytempo.sim.agenda import Agenda, Kind
 from polytempo.sim.asks import Asks
 from polytempo.sim.clients import Clients
+from polytempo.sim.endings import diverging, stalled
 from polytempo.sim.lookahead import Lookahead
 from polytempo.sim.network import Network
 from polytempo.sim.personal import PersonalClients
@@ -65,8 +65,7 @@ class Simulator:
         self.clients = Clients(len(world.federation))
         self._trainings: dict[int, Training] = {}
         self._finished = False
-        self.used: UsedRows | None = None
-        """At the end: how the models that clients use do on each of their test rows."""
+        self.used: UsedRows | None = None  # at the end
 
     @property
     def stop(self) -> Stop:
@@ -88,10 +87,7 @@ class Simulator:
                 after_event()
             if not self._finished:
                 if not self.agenda:
-                    raise StrategyError(
-                        f"nothing happens any more after {self.updates} updates at {self.now:,.1f} s: no client is in "
-                        "training and no timer is set"
-                    )
+                    raise stalled(self.updates, self.now)
                 self.now = self.stop.time
             if self.evaluator.evaluated_at != self.updates or not self._finished:
                 self._evaluate()
@@ -307,8 +303,8 @@ class Simulator:
 
     def _submit(self, training: Training) -> None:
         assignment = self._assignment(training)
-        at = self.network.arrival(training)
-        self.pool.submit(training.ticket, at, lambda: self.learner.carry_out(assignment))
+        arrival = self.network.arrival(training)
+        self.pool.submit(training.ticket, arrival, lambda: self.learner.carry_out(assignment))
 
     def _assignment(self, training: Training) -> Assignment:
         """What the client is to do, as it reaches the client."""
@@ -356,10 +352,7 @@ class Simulator:
         self.refused += 1
         self.refused_in_a_row += 1
         if self.refused_in_a_row > 3 * len(self.federation):
-            raise UserError(
-                f"Training diverges: the last {self.refused_in_a_row} updates held NaN or Inf and were refused. "
-                "Lower the learning rate (--lr)."
-            )
+            raise diverging(self.refused_in_a_row)
         self._leave(client, 0.0, awaited)
 
     def _record(self, own: Update, training: Training, staleness: int) -> None:

@@ -13,7 +13,6 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Order, Send, Train
 from polytempo.core.state import digest
 from polytempo.learn.learner import Assignment
-from polytempo.learn.personal import ClientMemory
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.training import Training

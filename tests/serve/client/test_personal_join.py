@@ -1,6 +1,6 @@
 """A client that joins keeps models of its own as its simulated twin does, also if it is killed on the way."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ MOMENTS = [before_training, before_the_memory_is_written, before_the_result_leav
 
 
 @pytest.fixture
-def patch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def patch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Kill a client at its third call of a function."""
 
     def kill(owner: Any, name: str, before: bool, only: Callable[[Any], bool] = lambda _: True) -> None:
@@ -125,7 +125,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
         monkeypatch.setattr(owner, name, call)
 
-    yield kill
+    return kill
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -1,13 +1,12 @@
 """A client for devices with a training loop of their own, in any framework: models are named float32 arrays."""
 
 import logging
-import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, SupportsIndex
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from polytempo.learn.jury import jury_key
 from polytempo.serve.access.credentials import token_of
 from polytempo.serve.addresses import check_loopback
 from polytempo.serve.client.connection import Connection, RefusedError
+from polytempo.serve.client.counts import checked_counts
 from polytempo.serve.client.kept_task import KeptTask, check_folder, claim, forget, read_kept, write_kept
 from polytempo.serve.client.memory import OwnMemory, Remembered, memory_path
 from polytempo.serve.client.personal import NamedScore, OwnRule, PersonalResult
@@ -37,8 +37,6 @@ __all__ = ["Client", "Membership", "Model", "Task", "Tensors"]
 REFUSALS_IN_A_ROW = 5
 """After so many refused updates a client sends no more. Servers ignore a client after 20 refusals by default."""
 FLOAT32 = Encodings()
-MOST_COUNTED, MOST_CHOSEN = 2**64 - 1, 2**32 - 1
-"""What the protocol can hold."""
 
 
 class Client:
@@ -200,20 +198,16 @@ class Client:
         remembers once the server has the result. After 5 refused updates in a row it sends no more, and is an error at
         once; those that the server's method failed on do not count."""
         self._check_refusals()
-        samples = _whole("samples", samples, least=1)
-        steps = task.work.steps_for(samples) if steps is None else _whole("steps", steps)
-        chosen = None if chosen is None else _whole("chosen", chosen, most=MOST_CHOSEN)
+        counts = checked_counts(task.work, samples, steps, chosen)
         out = PersonalResult(tensors, jury, kept)
         if jury is None and kept is None:
-            out = self._rule.result(task, tensors, chosen, self._known_schema)
+            out = self._rule.result(task, tensors, counts.chosen, self._known_schema)
         text, extra = pack_answers(answers or {})
-        upload = self._uploads.make(task, out.tensors, chosen, self._known_schema)
+        upload = self._uploads.make(task, out.tensors, counts.chosen, self._known_schema)
         push = pb.Push(
             task=task.number,
             base=upload.base,
-            samples=samples,
-            steps=steps,
-            chosen=chosen,
+            **counts._asdict(),
             answers=text,
             ready=ready,
             encoding=upload.encoding,
@@ -388,17 +382,6 @@ class Client:
     def _known_schema(self) -> Schema:
         assert self.schema is not None  # nothing else comes before the welcome
         return self.schema
-
-
-def _whole(name: str, value: SupportsIndex, least: int = 0, most: int = MOST_COUNTED) -> int:
-    """A whole number within bounds."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = -1
-    if not least <= count <= most:
-        raise UserError(f"{name} is {value!r}. Expected a whole number from {least} to {most}.")
-    return count
 
 
 def _body(upload: Upload, answers: Sequence[np.ndarray]) -> list[Buffer]:
