@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from polytempo.core.orders import Candidates, JuryScores, Objective, Personal, Send, Train, Work
+from polytempo.core.orders import SOLO, Candidates, JuryScores, Objective, Personal, Send, Train, Work
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.jury import Rows, deal, fingerprints
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
@@ -68,13 +68,13 @@ def test_with_another_loss_a_row_scores_its_share_of_the_initial_models_loss() -
 
 
 def test_a_client_keeps_twenty_times_the_square_of_what_its_own_is_better_by() -> None:
-    assert keeping(scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), None) == pytest.approx(20 * 0.1**2)
+    assert keeping(scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal()) == pytest.approx(20 * 0.1**2)
 
 
 def test_the_pool_counts_for_twenty_rows_when_a_client_decides_what_to_keep() -> None:
     pool = scores(1, (0,) * 4, (0.1, 0, 0, 0.4))
     d = (10 * 0.1 + 20 * 0.3) / 30
-    assert keeping(scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), pool) == pytest.approx(min(20 * d * d, 1))
+    assert keeping(scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal(pool=pool)) == pytest.approx(min(20 * d * d, 1))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,13 @@ def test_the_pool_counts_for_twenty_rows_when_a_client_decides_what_to_keep() ->
     ids=["at most all", "nothing if the served one is better", "nothing below .02", "nothing of old data", "no jury"],
 )
 def test_a_client_keeps(said: JuryScores, kept: float) -> None:
-    assert keeping(said, None) == kept
+    assert keeping(said, Personal()) == kept
+
+
+def test_a_client_that_plays_solo_keeps_all_of_its_own_unless_its_data_have_changed() -> None:
+    solo = Personal(parameters={SOLO: 1.0})
+    assert keeping(scores(10, (0,) * 4, (9.0, 0, 0, 1.0)), solo) == 1.0
+    assert keeping(scores(10, (0,) * 4, (9.0, 0, 0, 1.0), changed=True), solo) == 0.0
 
 
 # What a client uses.
@@ -185,7 +191,7 @@ def test_a_client_with_a_good_model_of_its_own_trains_that_and_hands_in_progress
     done = carried_out(made, memory, order(served))
     assert done.update.jury is not None
     assert done.update.jury.rows == len(rows_of().jury) > 0
-    assert keeping(done.update.jury, None) == 1.0
+    assert keeping(done.update.jury, Personal()) == 1.0
     alone = made.carry_out(Assignment(order(torch.from_numpy(memory.own)), X, Y, rows_of().train, 6, 0, 0))
     assert torch.equal(done.own, alone.update.weights)
     assert torch.equal(done.update.start, served)

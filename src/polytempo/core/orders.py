@@ -100,6 +100,10 @@ class JuryScores:
     """Most of the client's rows are new to its own model."""
 
 
+SOLO = "solo"
+"""A parameter of the rule ``jury``: if it is there, the client starts from its own model alone."""
+
+
 @stateful
 @dataclass(frozen=True, slots=True)
 class Personal:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from polytempo.core.orders import JuryScores
+from polytempo.core.orders import SOLO, JuryScores, Personal
 from polytempo.core.stateful import stateful
 
 SHARES = (0.0, 0.25, 0.5, 1.0)
@@ -68,12 +68,14 @@ def judge(
     return JuryScores(len(jury), tuple(errors.tolist()), tuple(briers.tolist()), changed)
 
 
-def keeping(scores: JuryScores, pool: JuryScores | None) -> float:
+def keeping(scores: JuryScores, personal: Personal) -> float:
     """``beta``, the share of its own model in what a client starts from: ``20 d^2``, where d is by how much the served
-    model's Brier score is worse than that of its own, the pool counting for 20 rows."""
+    model's Brier score is worse than that of its own, the pool counting for 20 rows; 1 if it is to play solo."""
     if scores.changed:
         return 0.0
-    rows, (own, *_, served) = _with_pool(scores, pool, POOL_ROWS_KEEPING, lambda of: of.briers)
+    if SOLO in personal.parameters:
+        return 1.0
+    rows, (own, *_, served) = _with_pool(scores, personal.pool, POOL_ROWS_KEEPING, lambda of: of.briers)
     d = max((served - own) / rows, 0.0) if rows else 0.0
     beta = min(KEEPING * d * d, KEEPS_ALL)
     return beta if beta >= TOO_LITTLE else 0.0

@@ -35,7 +35,7 @@ class JuryRule(Rule):
         scores = judge(a.memory, served.numpy(), a.dealt.jury, score, a.dealt.changed)
         self.scores = scores if scores.rows else None
         if candidate is None:
-            self._beta = keeping(scores, a.order.personal.pool)
+            self._beta = keeping(scores, a.order.personal)
         trained = trained_entries(learner.schema, a.order.mask, a.order.trainable)
         self._trained = None if trained is None else trained.numpy()
 

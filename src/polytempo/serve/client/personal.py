@@ -101,7 +101,7 @@ class OwnRule:
         if before.memory is None:
             return _Begun(task, before, rows, None, 0.0)
         scores = judge(before.memory, served, rows.jury, score, rows.changed)
-        beta = keeping(scores, personal.pool) if chosen is None else 0.0
+        beta = keeping(scores, personal) if chosen is None else 0.0
         return _Begun(task, before, rows, scores if scores.rows else None, beta)
 
     def _started(self, begun: _Begun, served: np.ndarray, schema: Schema) -> np.ndarray:

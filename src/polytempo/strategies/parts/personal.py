@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from polytempo.core.events import Update
-from polytempo.core.orders import JuryScores, Order, Orders, Personal, Train
+from polytempo.core.orders import SOLO, JuryScores, Order, Orders, Personal, Train
 from polytempo.strategies.base.wrapper import Wrapper
+from polytempo.strategies.parts.tryout import Tryout
 
 MIXTURES = 4
 """That a jury judges."""
@@ -24,7 +25,7 @@ class PersonalRule(Wrapper):
     """A strategy whose clients follow the personal rule. It stands outside of robust mixing, so that a report counts
     also where its update is held back."""
 
-    remembered = ("reports", "totals", "rows", "bad")
+    remembered = ("reports", "totals", "rows", "bad", "tryout")
 
     def setup(self) -> None:
         self.reports: dict[int, JuryScores] = {}
@@ -32,6 +33,7 @@ class PersonalRule(Wrapper):
         self.totals = [0] * (2 * MIXTURES)
         self.rows = 0
         self.bad = 0
+        self.tryout = Tryout(self.setting.seed)
 
     @property
     def bad_reports(self) -> int:
@@ -56,8 +58,10 @@ class PersonalRule(Wrapper):
         if report is not None and not is_sound(report):
             self.bad += 1
             update = replace(update, jury=None)
-        elif report is not None and not report.changed:
-            self._take(update.client, report)
+        elif report is not None:
+            self.tryout.take(update.client, report)
+            if not report.changed:
+                self._take(update.client, report)
         return self._as_personal(super().updated(update, now))
 
     def pulled(self, client: int, now: float) -> Orders:
@@ -72,11 +76,16 @@ class PersonalRule(Wrapper):
 
     def forget(self, client: int) -> None:
         self._drop(client)
+        self.tryout.forget(client)
         super().forget(client)
 
     def _as_personal(self, orders: Orders) -> Iterator[Order]:
         for order in orders or ():
-            yield replace(order, personal=self.personal()) if isinstance(order, Train) else order
+            yield replace(order, personal=self._personal_for(order.client)) if isinstance(order, Train) else order
+
+    def _personal_for(self, client: int) -> Personal:
+        told = self.personal()
+        return replace(told, parameters={SOLO: 1.0}) if self.tryout.plays_solo(client) else told
 
     # The pool.
 
