@@ -8,7 +8,8 @@ DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 .PHONY: demo test crash-states bench clean
 
 demo: .venv/installed
-	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --seeds 1 --time 1200 --target 0.9
+	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --partition dirichlet:0.3 --test-share 0.5 \
+		--seeds 1 --time 1200 --target 0.9
 
 test: .venv/installed-test
 	$(BIN)/ruff check .
