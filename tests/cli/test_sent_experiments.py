@@ -94,7 +94,7 @@ def test_data_in_a_file_need_no_allowance(sent: Path) -> None:
 
 @pytest.mark.parametrize("key", ["out", "include", "allow_import", "imports"])
 def test_no_key_of_the_file_says_where_to_write_or_what_to_include(sent: Path, key: str) -> None:
-    sent.write_text(f'strategy = "fedasync"\n{key} = "/tmp/elsewhere"\n')
+    sent.write_text(f'strategy = "fedasync"\n{key} = "/elsewhere"\n')
     with pytest.raises(UserError, match="Unknown setting"):
         read_experiment(sent, {}, {})
 

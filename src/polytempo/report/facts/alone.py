@@ -131,7 +131,7 @@ def remarks(runs: Sequence[Run]) -> list[str]:
 
 
 def p_of_counts(won: np.ndarray, lost: np.ndarray) -> np.ndarray:
-    """McNemar's exact test, one-sided: how likely a fair coin is to win at least so many of the rows on which two
+    """McNemar's exact test, one-sided: how likely a fair coin is to win at least as many of the rows on which two
     models differ."""
     from scipy.special import bdtrc  # here, because most runs are never compared
 
