@@ -223,6 +223,31 @@ def test_a_harbox_line_of_another_length_is_refused_by_its_number(tmp_path: Path
         load_dataset("harbox", tmp_path)
 
 
+# --- data of real clients
+
+
+@pytest.mark.parametrize("name", ["uci-har-inertial", "wisdm-watch", "mit-bih"])
+def test_data_of_real_clients_are_read_with_their_users(tmp_path: Path, name: str) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    np.savez(tmp_path / f"{name}.npz", x=x, y=[0, 2, 2, 0], users=[7, 3, 7, 9], classes=5)
+    data = load_dataset(name, tmp_path)
+    assert (data.name, data.classes, data.train_size) == (name, 5, 4)
+    assert data.users is not None
+    assert (data.y.tolist(), data.users.tolist()) == ([0, 2, 2, 0], [1, 0, 1, 2])
+    assert (data.x == x).all()
+
+
+def test_a_missing_file_of_real_clients_is_named_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"'mit-bih' is not there.*\n  {tmp_path}/mit-bih\.npz"):
+        load_dataset("mit-bih", tmp_path)
+
+
+def test_data_of_real_clients_without_users_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "wisdm-watch.npz", x=np.zeros((2, 3)), y=[0, 1], classes=2)
+    with pytest.raises(UserError, match=r"wisdm-watch\.npz cannot be read: it has no users"):
+        load_dataset("wisdm-watch", tmp_path)
+
+
 # --- AG News
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
-from polytempo.world.data import agnews, cifar, digits, femnist, idx, motion
+from polytempo.world.data import agnews, cifar, digits, femnist, idx, motion, natural
 from polytempo.world.data.own import load_callable, load_csv, load_folder, load_npz
 from polytempo.world.data.sources import Source, datasets, default_data_dir, expanded, files_wanted
 from polytempo.world.dataset import Dataset
 
 __all__ = ["Source", "data_file", "datasets", "default_data_dir", "load_dataset"]
 
-for _module in (digits, idx, cifar, femnist, motion, agnews):
+for _module in (digits, idx, cifar, femnist, motion, natural, agnews):
     for _name, _source in _module.SOURCES.items():
         datasets.add(_name, _source)
 
