@@ -13,6 +13,8 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Train, Work
 from polytempo.core.streams import stream
 from polytempo.learn import learner as learner_module
+from polytempo.learn.eager import EagerEngine
+from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector, live_in_vector
 from polytempo.learn.learner import Assignment, Learner
 from polytempo.learn.models import Inputs, build_model
@@ -206,3 +208,17 @@ def test_a_convolutional_model_names_itself_and_the_images_it_needs(name: str) -
         build_model(name, Inputs((1, 3, 9), 3), seed=0)
     images = torch.zeros(2, 1, 4, 4)
     Learner(build_model(name, Inputs((1, 4, 4), 3), seed=0), probe=(images, Y[1:3]))
+
+
+@pytest.mark.parametrize("shape", [(9, 128), (128,), (16,), (2, 35)])
+def test_cnn1d_reads_signals_of_one_or_several_channels(shape: tuple[int, ...]) -> None:
+    signals = torch.randn(5, *shape, generator=torch.Generator().manual_seed(0))
+    module = build_model("cnn1d", Inputs(shape, 3), seed=0)
+    assert module(signals).shape == (5, 3)
+    assert isinstance(make_engine("auto", module), EagerEngine)
+
+
+@pytest.mark.parametrize("inputs", [Inputs((1, 28, 28), 3), Inputs((9, 15), 3), Inputs((64,), 3, vocabulary=100)])
+def test_cnn1d_says_what_it_needs(inputs: Inputs) -> None:
+    with pytest.raises(UserError, match="needs signals"):
+        build_model("cnn1d", inputs, seed=0)

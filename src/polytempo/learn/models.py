@@ -77,6 +77,17 @@ def lenet(inputs: Inputs) -> nn.Module:
     return _convolutional("lenet", inputs, (6, 16), (120, 84))
 
 
+@model("cnn1d")
+def cnn1d(inputs: Inputs) -> nn.Module:
+    """Two convolutions over 5 moments of a signal, of 16 and 32 channels, each with pooling by 4."""
+    channels, moments = _signal_shape(inputs)
+    layers: list[nn.Module] = [nn.Unflatten(1, (1, moments))] if len(inputs.shape) == 1 else []
+    for width in (16, 32):
+        layers += [nn.Conv1d(channels, width, 5, padding=2), nn.ReLU(), nn.MaxPool1d(4)]
+        channels = width
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * (moments // 16), inputs.classes))
+
+
 @model("textcnn")
 def textcnn(inputs: Inputs) -> nn.Module:
     """Word embeddings, convolutions over 3, 4 and 5 words, the largest answer of each filter (Kim, 2014)."""
@@ -122,6 +133,15 @@ def _image_shape(name: str, inputs: Inputs) -> tuple[int, int, int]:
         raise UserError(f"Model {name!r} needs images (channels x height x width); samples here are {inputs.shape}.")
     channels, height, width = inputs.shape
     return channels, height, width
+
+
+def _signal_shape(inputs: Inputs) -> tuple[int, int]:
+    if inputs.vocabulary is not None or len(inputs.shape) not in (1, 2) or inputs.shape[-1] < 16:
+        raise UserError(
+            "Model 'cnn1d' needs signals (channels x moments, or moments; at least 16 of them); samples here are "
+            f"{'tokens' if inputs.vocabulary is not None else inputs.shape}."
+        )
+    return (1, *inputs.shape)[-2], inputs.shape[-1]
 
 
 class TextCNN(nn.Module):
