@@ -35,6 +35,8 @@ class Column:
     """Computed from a run and that of the row's base with the same seed, in place of a figure of the run alone."""
     of: Callable[[Run], float | None] | None = None
     """Computed from a run, in place of a figure that its result has."""
+    base: str | None = None
+    """The label of the row by which relative figures of this column are divided, in place of the row's base."""
     missing: str = "–"
     """What stands where no run has it."""
 
@@ -85,6 +87,12 @@ class Bench:
     overview: Column | None = None
     """A figure of all tables side by side: rows by their labels, one column per table."""
     seeds: int = 3
+    """Runs per row: with the seeds from ..."""
+    first_seed: int = 0
+    """... this one on. Above 0 where settings were chosen on the seeds below."""
+
+    def all_seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
 
 
 def part_of(bench: Bench, tables: Sequence[str], rows: Sequence[str]) -> Bench:
@@ -132,8 +140,8 @@ def run_table(
 ) -> dict[str, list[Run]]:
     """The runs of each row, one per seed; those that are not in the directory ``runs`` yet are made and kept there."""
     done: dict[str, list[Run]] = {case.label: [] for case in table.cases}
-    for seed in range(bench.seeds):
-        for number, case in enumerate(table.cases, 1 + seed * len(table.cases)):
+    for position, seed in enumerate(bench.all_seeds()):
+        for number, case in enumerate(table.cases, 1 + position * len(table.cases)):
             begin(f"{table.name}: {case.label}, seed {seed} ({number} of {len(table.cases) * bench.seeds})")
             settings = {**table.settings, **case.settings, "seed": seed, "data_dir": data_dir}
             done[case.label].append(_run(make_experiment(**settings), runs, progress))

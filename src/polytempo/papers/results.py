@@ -61,7 +61,7 @@ def table_rows(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[dict[str
 
 
 def _cell(table: Table, case: Case, column: Column, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
-    base = next((other for other in table.cases if other.label == case.base), None)
+    base = next((other for other in table.cases if other.label == (column.base or case.base)), None)
     if column.compare is not None:
         pairs = zip(runs[case.label], runs[base.label], strict=True) if base is not None else ()
         return {"ours": [_scaled(column.compare(run, of_base), column) for run, of_base in pairs]}
@@ -154,7 +154,8 @@ def _both(cell: Mapping[str, Any] | None, column: Column) -> str:
 
 
 def _seeds(bench: Bench) -> str:
-    return f"{bench.seeds} seeds, mean ± standard deviation." if bench.seeds > 1 else "One seed."
+    which = f" ({bench.all_seeds()[0]} to {bench.all_seeds()[-1]})" if bench.first_seed else ""
+    return f"{bench.seeds} seeds{which}, mean ± standard deviation." if bench.seeds > 1 else "One seed."
 
 
 def _target(table: Table) -> str:

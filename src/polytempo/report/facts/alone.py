@@ -106,9 +106,14 @@ def better_off(contender: Contender, runs: Sequence[Run]) -> Shares | None:
 def share_better_off(run: Run, alone: Run) -> float | None:
     """The share of clients that are better off in a run than in this one of Standalone; None for itself, and where
     there is nothing to compare."""
-    comparison = None if run.strategy == ALONE else compared(run, alone)
-    shares = None if comparison is None else comparison.shares()
+    shares = _shares(run, alone)
     return None if shares is None else shares.better
+
+
+def share_worse_off(run: Run, alone: Run) -> float | None:
+    """The same of those that are worse off."""
+    shares = _shares(run, alone)
+    return None if shares is None else shares.worse
 
 
 def remarks(runs: Sequence[Run]) -> list[str]:
@@ -147,6 +152,11 @@ def p_of_losses(lower: np.ndarray, higher: np.ndarray) -> float:
     differences = higher.astype(np.float64) - lower
     differences = differences[differences != 0]
     return float(wilcoxon(differences, alternative="greater").pvalue) if len(differences) else 1.0
+
+
+def _shares(run: Run, alone: Run) -> Shares | None:
+    comparison = None if run.strategy == ALONE else compared(run, alone)
+    return None if comparison is None else comparison.shares()
 
 
 def _by_rows_right(mine: UsedRows, theirs: UsedRows, clients: np.ndarray) -> np.ndarray:

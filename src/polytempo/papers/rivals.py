@@ -1,0 +1,80 @@
+"""The rows and columns of the benchmarks of Concerto: its rivals, and whether clients are better off than alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from polytempo.papers.bench import Case, Column, Table
+from polytempo.report.facts.alone import share_better_off, share_worse_off
+from polytempo.report.run import Run
+
+ALONE = "standalone"
+METHODS = (
+    ALONE,
+    "standalone-again",
+    "fedavg",
+    "fedasync",
+    "fedbuff",
+    "casa",
+    "pace",
+    "fedamp-async",
+    "echopfl",
+    "concerto",
+    "apfl",
+    "ditto",
+    "fedala",
+)
+WITH_THE_RULE = ("fedbuff", "casa", "pace")
+ROWS: dict[str, dict[str, Any]] = {
+    **{name: {"strategy": name} for name in METHODS},
+    **{f"{name} + personal": {"strategy": name, "personal": True} for name in WITH_THE_RULE},
+}
+FIRST_SEED = 1
+"""The constants of Concerto were chosen on seed 0 and on seeds from 10 on."""
+SET_UP = (
+    "Not from a paper. All methods have their default parameters and the same world. Used: what clients work with; "
+    "served: what they would be sent; own: what they trained last. Better and worse off than alone: the shares of "
+    "clients by a paired test on their own test rows; standalone-again is what chance does. MB down: what clients "
+    "download, as a multiple of FedAsync's. Time: virtual time until the used accuracy is what Standalone has at the "
+    "end, as a multiple of Standalone's own; both are read off evaluations."
+)
+
+
+def time_to_alone(run: Run, alone: Run) -> float | None:
+    """The virtual time until clients use models as good as Standalone's last ones, as a multiple of what Standalone
+    takes; None if the run never gets there."""
+    goal = _used(alone)[-1]
+    mine, theirs = _first_time(run, goal), _first_time(alone, goal)
+    return mine / theirs if mine is not None and theirs else None
+
+
+def _used(run: Run) -> np.ndarray:
+    return run.over_evaluations("accuracy_used")
+
+
+def _first_time(run: Run, goal: float) -> float | None:
+    there = np.flatnonzero(_used(run) >= goal)
+    return float(run.over_evaluations("time")[there[0]]) if len(there) else None
+
+
+USED = Column("accuracy_used", "used %", scale=100.0, digits=1)
+COLUMNS = (
+    USED,
+    Column("accuracy", "served %", scale=100.0, digits=1),
+    Column("accuracy_trained", "own %", scale=100.0, digits=1),
+    Column("better_off", "better off %", scale=100.0, digits=0, compare=share_better_off),
+    Column("worse_off", "worse off %", scale=100.0, digits=0, compare=share_worse_off),
+    Column("bytes_down", "MB down / fedasync", relative=True, base="fedasync"),
+    Column("time_to_alone", "time / standalone", compare=time_to_alone, missing="not reached"),
+)
+
+
+def rivals_table(
+    name: str, title: str, settings: Mapping[str, Any], notes: str = "", block: str = "", more: tuple[str, ...] = ()
+) -> Table:
+    """All rows in one world, and those of other methods that apply there."""
+    cases = [
+        Case(label, case, base=ALONE) for label, case in {**ROWS, **{name: {"strategy": name} for name in more}}.items()
+    ]
+    return Table(name, title, notes, settings, cases, COLUMNS, block=block or "Used accuracy", heading=title)
