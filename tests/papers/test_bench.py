@@ -118,6 +118,29 @@ def test_a_part_of_a_bench_has_only_the_tables_and_rows_named():
         part_of(two, ["three"], [])
 
 
+def test_a_part_of_a_bench_keeps_the_rows_that_its_rows_are_compared_with():
+    against = Column("against", "against", compare=lambda run, base: 1.0)
+    cases = [fedavg(), Case("one", {}, base="fedavg"), Case("two", {}, base="fedavg")]
+    (kept,) = part_of(bench(table("t", cases, (against,))), [], ["two"]).tables
+    assert [case.label for case in kept.cases] == ["fedavg", "two"]
+    (kept,) = part_of(bench(table("t", cases)), [], ["two"]).tables
+    assert [case.label for case in kept.cases] == ["two"]
+
+
+def test_a_bench_may_begin_with_another_seed_than_0(tmp_path):
+    later = replace(bench(table("one", [fedavg()])), first_seed=4, seeds=2)
+    (written,) = run(later, tmp_path)
+    assert [path.name.split("-")[3] for path in sorted((tmp_path / "runs").iterdir())] == ["seed4", "seed5"]
+    assert "2 seeds (4 to 5), mean" in written.read_text()
+
+
+def test_a_column_may_be_relative_to_a_row_of_its_own(tmp_path):
+    cases = [fedavg(), Case("twice", {"strategy": "fedavg", "updates": 16}, base="fedavg")]
+    run(bench(table("one", cases, (replace(UPDATES, base="twice"),))), tmp_path)
+    rows = json.loads((tmp_path / "small/one.json").read_text())["rows"]
+    assert [row["updates / base"]["ours"] for row in rows] == [[0.5], [1.0]]
+
+
 def test_the_quick_form_is_the_first_table_with_its_own_settings():
     (only,) = quick_form(bench(table("one", [fedavg()]), table("two", [fedavg()]))).tables
     assert only.name == "one"

@@ -11,6 +11,6 @@ from polytempo.papers import natural as _natural  # noqa: F401
 from polytempo.papers import pace as _pace  # noqa: F401
 from polytempo.papers import robust as _robust  # noqa: F401
 from polytempo.papers.bench import Bench, Case, Column, Table, benches, part_of, quick_form
-from polytempo.papers.results import run_bench
+from polytempo.papers.tables import run_bench
 
 __all__ = ["Bench", "Case", "Column", "Table", "benches", "part_of", "quick_form", "run_bench"]

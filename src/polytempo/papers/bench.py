@@ -1,20 +1,13 @@
 """A benchmark is what a paper shows, as experiments: tables whose rows are experiments and whose columns are figures,
-the paper's numbers beside ours. Finished runs are kept under what decides them: a benchmark that was cut off goes on
-where it was, and a row that stands in several tables is run once."""
+the paper's numbers beside ours."""
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import Registry, unknown
 from polytempo.report.run import Run
-from polytempo.sim.directory import config_of, is_finished
-from polytempo.sim.experiment import Experiment, make_experiment
-from polytempo.sim.run import Progress, run_experiment
 
 benches: Registry["Bench"] = Registry("benchmark")
 
@@ -91,16 +84,20 @@ class Bench:
     first_seed: int = 0
     """... this one on. Above 0 where settings were chosen on the seeds below."""
 
+    recorded: bool = False
+    """Does the package have records of its runs?"""
+
     def all_seeds(self) -> range:
         return range(self.first_seed, self.first_seed + self.seeds)
 
 
 def part_of(bench: Bench, tables: Sequence[str], rows: Sequence[str]) -> Bench:
-    """The benchmark with only these tables and only these rows, by name and label; none named means all."""
+    """The benchmark with only these tables and only these rows, by name and label, and the rows that these are
+    compared with; none named means all."""
     _check_known(f"table of {bench.name}", tables, [table.name for table in bench.tables])
     _check_known(f"row of {bench.name}", rows, [case.label for table in bench.tables for case in table.cases])
     kept = [
-        replace(table, cases=[case for case in table.cases if not rows or case.label in rows])
+        replace(table, cases=_rows_of(table, rows) if rows else table.cases)
         for table in bench.tables
         if not tables or table.name in tables
     ]
@@ -127,35 +124,14 @@ def quick_form(bench: Bench) -> Bench:
         title=f"{bench.title}, quick form",
         notes=f"To see that it runs, not to compare with the paper: {changed} in place of what the titles say.",
         tables=tables,
+        recorded=False,
     )
 
 
-def run_table(
-    bench: Bench,
-    table: Table,
-    runs: Path,
-    data_dir: Path | None,
-    begin: Callable[[str], None],
-    progress: Callable[[Progress], None],
-) -> dict[str, list[Run]]:
-    """The runs of each row, one per seed; those that are not in the directory ``runs`` yet are made and kept there."""
-    done: dict[str, list[Run]] = {case.label: [] for case in table.cases}
-    for position, seed in enumerate(bench.all_seeds()):
-        for number, case in enumerate(table.cases, 1 + position * len(table.cases)):
-            begin(f"{table.name}: {case.label}, seed {seed} ({number} of {len(table.cases) * bench.seeds})")
-            settings = {**table.settings, **case.settings, "seed": seed, "data_dir": data_dir}
-            done[case.label].append(_run(make_experiment(**settings), runs, progress))
-    return done
-
-
-def _run(experiment: Experiment, runs: Path, progress: Callable[[Progress], None]) -> Run:
-    decides = {name: value for name, value in config_of(experiment).items() if name != "versions"}
-    digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:12]
-    e = experiment
-    directory = runs / f"{e.strategy}-{e.data}-{e.model}-seed{e.seed}-{digest}"
-    if not is_finished(experiment, directory):
-        run_experiment(experiment, directory, progress)
-    return Run.load(directory)
+def _rows_of(table: Table, labels: Sequence[str]) -> list[Case]:
+    compares = any(column.compare is not None for column in table.columns)
+    bases = {case.base for case in table.cases if compares and case.label in labels}
+    return [case for case in table.cases if case.label in labels or case.label in bases]
 
 
 def _check_known(kind: str, names: Sequence[str], known: Sequence[str]) -> None:

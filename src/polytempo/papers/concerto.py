@@ -114,8 +114,8 @@ TABLES = [
         "fashion-rotations",
         "Fashion-MNIST, four rotations, mixtures change",
         ROTATIONS,
-        "Every client's mixture of rotations changes after each of its updates. The server has 500 samples per rotation, "
-        "on which the first model is trained for all methods.",
+        "Every client's mixture of rotations changes after each of its updates. The server has 500 samples per "
+        "rotation, on which the first model is trained for all methods.",
         more=("cdfl",),
     ),
     rivals_table("cifar10-dir-scarce", "CIFAR-10, Dir(0.1), scarce, lenet", {**CIFAR10, **ON_DIRICHLET}),
@@ -125,5 +125,14 @@ QUICK = {"data": "digits", "clients": 12, "steps": 10, "test_share": 0.3, "updat
 
 benches.add(
     "concerto",
-    Bench("concerto", "Concerto and its rivals", SET_UP, TABLES, QUICK, overview=USED, first_seed=FIRST_SEED),
+    Bench(
+        "concerto",
+        "Concerto and its rivals",
+        SET_UP,
+        TABLES,
+        QUICK,
+        overview=USED,
+        first_seed=FIRST_SEED,
+        recorded=True,
+    ),
 )

@@ -61,5 +61,6 @@ benches.add(
         QUICK,
         overview=USED,
         first_seed=FIRST_SEED,
+        recorded=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""Data of real clients, one .npz each: wearers of sensors and recorded hearts. Arrays as of one's own .npz, with users."""
+"""Data of real clients: wearers of sensors, and recorded hearts. Each is an .npz like those of users, with owners."""
 
 from collections.abc import Callable
 from pathlib import Path

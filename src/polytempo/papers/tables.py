@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from polytempo.papers.bench import Bench, Case, Column, Table, run_table
+from polytempo.papers.bench import Bench, Case, Column, Table
+from polytempo.papers.measuring import Folders, Measured, kept_runs, measure_table, measured
+from polytempo.papers.records import PUBLISHED, Figures, Records
 from polytempo.report.run import Run
 from polytempo.sim.run import Progress
 
 OVERVIEW = "overview.md"
+RECORDS = "records.json"
 
 
 def run_bench(
@@ -21,64 +25,84 @@ def run_bench(
     begin: Callable[[str], None],
     progress: Callable[[Progress], None],
 ) -> list[Path]:
-    """Run what is missing in ``out/runs`` and write each table, as soon as it is complete, to ``out/BENCH/TABLE`` as
-    .json, .md, .svg and .html; the paths of the Markdown. A benchmark with an overview has it in
-    ``out/BENCH/overview.md``: of all tables of the whole that are there, whenever they were run."""
-    written = []
+    """Run what is neither recorded nor in ``out/runs`` and write each table, as soon as it is complete, to
+    ``out/BENCH/TABLE`` as .json, .md, .svg and .html; the paths of the Markdown. A recorded benchmark has its records
+    in ``out/BENCH/records.json``, and its tables have all rows and seeds that are recorded. A benchmark with an
+    overview has it in ``out/BENCH/overview.md``: of all tables of the whole that are there, whenever they were run."""
+    written, directory, folders = [], out / bench.name, Folders(out / "runs", data_dir)
     for table in bench.tables:
-        runs = run_table(bench, table, out / "runs", data_dir, begin, progress)
-        written.append(_write(bench, table, runs, out / bench.name))
+        records = Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS) if bench.recorded else Records()
+        measure_table(bench, table, records, folders, begin, progress)
+        shown, shown_table = (_shown(bench, whole), _of(whole, table)) if bench.recorded else (bench, table)
+        figures = measured(shown, shown_table, records)
+        written.append(_write(shown, shown_table, figures, directory))
+        _draw(bench, table, kept_runs(shown, shown_table, folders), directory)
         if bench.overview is not None:
-            (out / bench.name / OVERVIEW).write_text(_overview(bench, bench.overview, whole.tables, out / bench.name))
-    return [*written, out / bench.name / OVERVIEW] if bench.overview is not None else written
+            (directory / OVERVIEW).write_text(_overview(bench, bench.overview, whole.tables, directory))
+    return [*written, directory / OVERVIEW] if bench.overview is not None else written
 
 
-def _write(bench: Bench, table: Table, runs: Mapping[str, Sequence[Run]], directory: Path) -> Path:
+def _shown(bench: Bench, whole: Bench) -> Bench:
+    """With the seeds of the whole, or more if more were asked for."""
+    return replace(whole, seeds=max(bench.seeds, whole.seeds))
+
+
+def _of(whole: Bench, part: Table) -> Table:
+    return next(table for table in whole.tables if table.name == part.name)
+
+
+def _write(bench: Bench, table: Table, figures: Measured, directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = table_rows(table, figures)
+    page = directory / f"{table.name}.md"
+    page.with_suffix(".json").write_text(
+        json.dumps({"bench": bench.name, "table": table.name, "settings": dict(table.settings), "rows": rows}, indent=1)
+    )
+    page.write_text(_markdown(bench, table, rows))
+    return page
+
+
+def _draw(bench: Bench, table: Table, runs: Sequence[Run], directory: Path) -> None:
     from polytempo.report.drawing.canvas import save  # here, because matplotlib takes a while to import
     from polytempo.report.drawing.figures import accuracy_over_time
     from polytempo.report.page import write_report
 
-    directory.mkdir(parents=True, exist_ok=True)
-    rows = table_rows(table, runs)
-    everything = [run for case in table.cases for run in runs[case.label]]
-    page = directory / f"{table.name}.html"
-    page.with_suffix(".json").write_text(
-        json.dumps({"bench": bench.name, "table": table.name, "settings": dict(table.settings), "rows": rows}, indent=1)
-    )
-    save(accuracy_over_time(everything), page.with_suffix(".svg"))
-    write_report(everything, page, f"{bench.title}: {table.title}")
-    page.with_suffix(".md").write_text(_markdown(bench, table, rows))
-    return page.with_suffix(".md")
+    if runs:
+        save(accuracy_over_time(runs), directory / f"{table.name}.svg")
+        write_report(runs, directory / f"{table.name}.html", f"{bench.title}: {table.title}")
 
 
-def table_rows(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
-    """For each row its label and, by column title, ``ours`` (one figure per seed) and ``paper`` (only where the paper
-    gives one)."""
+def table_rows(table: Table, figures: Measured) -> list[dict[str, Any]]:
+    """For each row that was run its label, its seeds and, by column title, ``ours`` (one figure per seed) and
+    ``paper`` (only where the paper gives one)."""
     return [
-        {"label": case.label, **{column.title: _cell(table, case, column, runs) for column in table.columns}}
+        {
+            "label": case.label,
+            "seeds": list(figures[case.label]),
+            **{column.title: _cell(table, case, column, figures) for column in table.columns},
+        }
         for case in table.cases
+        if figures[case.label]
     ]
 
 
-def _cell(table: Table, case: Case, column: Column, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
-    base = next((other for other in table.cases if other.label == (column.base or case.base)), None)
-    if column.compare is not None:
-        pairs = zip(runs[case.label], runs[base.label], strict=True) if base is not None else ()
-        return {"ours": [_scaled(column.compare(run, of_base), column) for run, of_base in pairs]}
-    ours = _values(runs[case.label], column)
+def _cell(table: Table, case: Case, column: Column, figures: Measured) -> dict[str, Any]:
+    mine = figures[case.label]
+    ours = [_scaled(of[column.name], column) for of in mine.values() if column.name in of]
     paper = {"paper": case.paper[column.name]} if column.published and column.name in case.paper else {}
     if not column.relative:
         return {"ours": ours, **paper}
+    base = next((other for other in table.cases if other.label == (column.base or case.base)), None)
     if base is None:
         return {"ours": [None] * len(ours)}
-    of_bases = _values(runs[base.label], column)
-    ratios = [_ratio(a, b) for a, b in zip(ours, of_bases, strict=True) if b]  # seeds that have something to divide by
+    ratios = _ratios(mine, figures[base.label], column.name)
     of_base = base.paper.get(column.name)
     return {"ours": ratios, **{key: _ratio(value, of_base) for key, value in paper.items() if of_base}}
 
 
-def _values(runs: Sequence[Run], column: Column) -> list[float | None]:
-    return [_scaled(column.of(run) if column.of else run.result.get(column.name), column) for run in runs]
+def _ratios(mine: Mapping[int, Figures], bases: Mapping[int, Figures], name: str) -> list[float | None]:
+    """Of the seeds that have something to divide by."""
+    return [_ratio(of[name], bases[seed][name]) for seed, of in mine.items() if bases.get(seed, {}).get(name)]
 
 
 def _scaled(value: float | None, column: Column) -> float | None:
@@ -104,7 +128,7 @@ def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> 
         *_head(titles),
     ]
     for row in rows:
-        cells = [row["label"]]
+        cells = [row["label"] + _fewer(bench, row)]
         for column in table.columns:
             cells.append(_ours(row[column.title]["ours"], column))
             if column in published:
@@ -156,6 +180,10 @@ def _both(cell: Mapping[str, Any] | None, column: Column) -> str:
 def _seeds(bench: Bench) -> str:
     which = f" ({bench.all_seeds()[0]} to {bench.all_seeds()[-1]})" if bench.first_seed else ""
     return f"{bench.seeds} seeds{which}, mean ± standard deviation." if bench.seeds > 1 else "One seed."
+
+
+def _fewer(bench: Bench, row: Mapping[str, Any]) -> str:
+    return "" if len(row["seeds"]) == bench.seeds else f" ({len(row['seeds'])} of {bench.seeds} seeds)"
 
 
 def _target(table: Table) -> str:

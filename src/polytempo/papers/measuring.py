@@ -1,0 +1,94 @@
+"""Running a table. Finished runs are kept under what decides them: a benchmark that was cut off goes on where it was,
+and a row that stands in several tables is run once. A run that is recorded is not needed any more."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from polytempo.papers.bench import Bench, Case, Table
+from polytempo.papers.records import Figures, Records, record_of, settings_hash
+from polytempo.report.run import Run
+from polytempo.sim.directory import is_finished
+from polytempo.sim.experiment import Experiment, make_experiment
+from polytempo.sim.run import Progress, run_experiment
+
+Measured = Mapping[str, Mapping[int, Figures]]
+"""The figures of the runs of each row, by label and seed."""
+
+
+class Folders(NamedTuple):
+    """Where runs are kept and data sets lie."""
+
+    runs: Path
+    data_dir: Path | None
+
+
+def measure_table(
+    bench: Bench,
+    table: Table,
+    records: Records,
+    folders: Folders,
+    begin: Callable[[str], None],
+    progress: Callable[[Progress], None],
+) -> None:
+    """Add what is missing of a table to the records, one seed after the other. Runs that are not kept yet are made."""
+    for position, seed in enumerate(bench.all_seeds()):
+        for number, case in enumerate(table.cases, 1 + position * len(table.cases)):
+            experiment = _experiment(table, case, seed, folders)
+            if records.figures(table.name, experiment) is not None:
+                continue
+            begin(f"{table.name}: {case.label}, seed {seed} ({number} of {len(table.cases) * bench.seeds})")
+            run, base = _run(experiment, folders, progress), _base_of(table, case)
+            of_base = None if base is None else _run(_experiment(table, base, seed, folders), folders, progress)
+            records.add(record_of(table.name, case.label, experiment, run, _figures(table, run, of_base)))
+
+
+def measured(bench: Bench, table: Table, records: Records) -> Measured:
+    """What is recorded of a table."""
+    found: dict[str, dict[int, Figures]] = {case.label: {} for case in table.cases}
+    for case in table.cases:
+        for seed in bench.all_seeds():
+            figures = records.figures(table.name, _experiment(table, case, seed))
+            if figures is not None:
+                found[case.label][seed] = figures
+    return found
+
+
+def kept_runs(bench: Bench, table: Table, folders: Folders) -> list[Run]:
+    """The runs of a table that are kept, row by row."""
+    experiments = [_experiment(table, case, seed, folders) for case in table.cases for seed in bench.all_seeds()]
+    return [Run.load(directory) for e in experiments if is_finished(e, directory := _directory(e, folders))]
+
+
+def _experiment(table: Table, case: Case, seed: int, folders: Folders | None = None) -> Experiment:
+    data_dir = None if folders is None else folders.data_dir
+    return make_experiment(**{**table.settings, **case.settings, "seed": seed, "data_dir": data_dir})
+
+
+def _run(experiment: Experiment, folders: Folders, progress: Callable[[Progress], None]) -> Run:
+    directory = _directory(experiment, folders)
+    if not is_finished(experiment, directory):
+        run_experiment(experiment, directory, progress)
+    return Run.load(directory)
+
+
+def _directory(experiment: Experiment, folders: Folders) -> Path:
+    e = experiment
+    return folders.runs / f"{e.strategy}-{e.data}-{e.model}-seed{e.seed}-{settings_hash(e)}"
+
+
+def _base_of(table: Table, case: Case) -> Case | None:
+    """The row that a row is compared with, if a column does so."""
+    compares = any(column.compare is not None for column in table.columns)
+    return next((other for other in table.cases if compares and other.label == case.base), None)
+
+
+def _figures(table: Table, run: Run, base: Run | None) -> Figures:
+    """Figures that compare are left out where there is no base."""
+    figures: dict[str, float | None] = {}
+    for column in table.columns:
+        if column.compare is None:
+            figures[column.name] = column.of(run) if column.of else run.result.get(column.name)
+        elif base is not None:
+            figures[column.name] = column.compare(run, base)
+    return figures

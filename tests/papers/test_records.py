@@ -1,0 +1,110 @@
+"""What is kept of the runs of a recorded benchmark, and that its tables need nothing else."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from polytempo.core.errors import UserError
+from polytempo.papers import Bench, Case, Column, Table, benches, part_of, quick_form, run_bench
+from polytempo.papers.measuring import measured
+from polytempo.papers.records import PUBLISHED, Records
+
+RECORDED = [name for name in benches if benches[name].recorded]
+COLUMNS = (Column("accuracy", "accuracy %", scale=100), Column("gain", "gain", compare=lambda run, base: 1 / 3))
+CASES = [
+    Case("alone", {"strategy": "standalone"}, base="alone"),
+    Case("fedavg", {"strategy": "fedavg"}, base="alone"),
+]
+SETTINGS = {"data": "digits", "clients": 4, "updates": 8}
+SMALL = Bench("small", "A small one", "", [Table("one", "One", "", SETTINGS, CASES, COLUMNS)], {}, seeds=1)
+WHOLE = replace(SMALL, seeds=2, first_seed=1, recorded=True)
+
+
+def run(part: Bench, out: Path) -> tuple[str, list[str]]:
+    """The Markdown of the table, and what was run for it."""
+    begun: list[str] = []
+    written, *_ = run_bench(part, WHOLE, out, None, begun.append, lambda _: None)
+    return written.read_text(), begun
+
+
+def records(out: Path) -> list[dict]:
+    return json.loads((out / "small/records.json").read_text())["records"]
+
+
+def test_every_run_leaves_one_line_with_its_figures(tmp_path):
+    run(WHOLE, tmp_path)
+    kept = records(tmp_path)
+    assert [(one["label"], one["seed"]) for one in kept] == [("alone", 1), ("alone", 2), ("fedavg", 1), ("fedavg", 2)]
+    assert all(set(one["figures"]) == {"accuracy", "gain"} and one["figures"]["gain"] == 0.333333 for one in kept)
+    assert len((tmp_path / "small/records.json").read_text().splitlines()) == 2 + len(kept) + 1
+    content = json.loads((tmp_path / "small/records.json").read_text())
+    assert "torch" in content["versions"][kept[0]["versions"]]
+
+
+def test_a_recorded_table_is_written_again_without_its_runs(tmp_path):
+    before, _ = run(WHOLE, tmp_path)
+    shutil.rmtree(tmp_path / "runs")
+    assert run(WHOLE, tmp_path) == (before, [])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_only_what_is_missing_is_run_and_the_table_has_all_that_is_recorded(tmp_path):
+    text, begun = run(replace(part_of(WHOLE, [], ["alone"]), seeds=1), tmp_path)
+    assert len(begun) == 1
+    assert "| alone (1 of 2 seeds) |" in text
+    text, begun = run(part_of(WHOLE, [], ["fedavg"]), tmp_path)
+    assert [label.split(" (")[0] for label in begun] == [
+        *("one: fedavg, seed 1", "one: alone, seed 2", "one: fedavg, seed 2"),
+    ]
+    assert "| alone |" in text
+    assert "| fedavg |" in text
+
+
+def test_published_records_are_not_run_again(tmp_path, monkeypatch):
+    run(WHOLE, tmp_path / "first")
+    published = tmp_path / "published"
+    published.mkdir()
+    shutil.copy(tmp_path / "first/small/records.json", published / "small.json")
+    monkeypatch.setattr("polytempo.papers.tables.PUBLISHED", published)
+    text, begun = run(WHOLE, tmp_path / "second")
+    assert "| fedavg |" in text
+    assert begun == []
+
+
+def test_other_settings_are_another_run(tmp_path):
+    run(WHOLE, tmp_path)
+    longer = replace(WHOLE, tables=[replace(WHOLE.tables[0], settings={**SETTINGS, "updates": 9})])
+    begun: list[str] = []
+    run_bench(longer, longer, tmp_path, None, begun.append, lambda _: None)
+    assert len(begun) == 4
+
+
+def test_a_damaged_file_of_records_is_named(tmp_path):
+    (tmp_path / "records.json").write_text("[1]")
+    with pytest.raises(UserError, match=r"records\.json holds no records"):
+        Records(file=tmp_path / "records.json")
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_published_record_is_one_of_its_benchmark(name):
+    path = PUBLISHED / f"{name}.json"
+    if not path.exists():
+        pytest.skip("nothing is published yet")
+    kept = json.loads(path.read_text())["records"]
+    known = Records(path)
+    found = {
+        (table.name, label, seed)
+        for table in benches[name].tables
+        for label, seeds in measured(benches[name], table, known).items()
+        for seed in seeds
+    }
+    assert found == {(one["table"], one["label"], one["seed"]) for one in kept}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_reported_seeds_are_none_of_those_that_constants_were_chosen_on(name):
+    assert not set(benches[name].all_seeds()) & {0, *range(10, 20)}
+    assert not quick_form(benches[name]).recorded
