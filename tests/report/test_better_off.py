@@ -15,6 +15,7 @@ from polytempo.report.facts.alone import (
     p_of_losses,
     remarks,
     share_better_off,
+    share_worse_off,
 )
 from polytempo.report.facts.contenders import contenders_of
 from polytempo.report.page import page
@@ -144,6 +145,8 @@ def test_shares_are_means_over_seeds() -> None:
     assert better_off(contenders_of(runs)[1], runs) == Shares(0.75, 0.25, 0.0)
     assert share_better_off(runs[2], runs[0]) == 0.5
     assert share_better_off(runs[0], runs[0]) is None
+    assert share_worse_off(runs[0], runs[2]) is None
+    assert share_worse_off(run_with("fedavg", [[0] * 5, [0] * 5]), run_with("standalone", [[1] * 5, [0] * 5])) == 0.5
 
 
 def test_scripts_get_the_accuracies_and_shares_of_each_method() -> None:
