@@ -11,11 +11,11 @@ GROUPS = {
     **SLOW,
     "data": "mnist",
     "model": "mlp",
-    "clients": 40,
+    "clients": 100,
     "partition": "groups",
-    "test_share": 0.75,
-    "updates": 1_600,
-    "eval_every": 160,
+    "test_share": 0.4,
+    "updates": 3_000,
+    "eval_every": 300,
 }
 PACE = {
     **SLOW,
@@ -26,16 +26,8 @@ PACE = {
     "momentum": 0.9,
     "weight_decay": 1e-4,
 }
-FIFTY = {**PACE, "model": "mlp", "clients": 50, "updates": 1_000, "eval_every": 100}
-CIFAR10 = {
-    **PACE,
-    "data": "cifar10",
-    "model": "lenet",
-    "clients": 24,
-    "test_share": 0.975,
-    "updates": 480,
-    "eval_every": 48,
-}
+HUNDRED = {**PACE, "model": "mlp", "clients": 100, "updates": 2_000, "eval_every": 200}
+CIFAR10 = {**HUNDRED, "data": "cifar10", "model": "lenet", "test_share": 0.9, "eval_every": 500}
 IID = {
     "data": "mnist",
     "model": "mlp",
@@ -78,7 +70,7 @@ MOVING = {
 ROTATIONS = {
     "data": "fashion-mnist",
     "model": "mlp",
-    "clients": 40,
+    "clients": 80,
     "partition": "rotations:4",
     "devices": "homogeneous",
     "ask": "think:600",
@@ -87,8 +79,8 @@ ROTATIONS = {
     "batch_size": 32,
     "steps": 40,
     "lr": 0.05,
-    "updates": 1_000,
-    "eval_every": 125,
+    "updates": 2_000,
+    "eval_every": 200,
 }
 SAME_TIME = "All methods have the same virtual time: those that wait for everybody have fewer updates."
 ON_DIRICHLET = {"partition": "dirichlet:0.1"}
@@ -96,16 +88,16 @@ ON_DIRICHLET = {"partition": "dirichlet:0.1"}
 TABLES = [
     rivals_table("mnist-groups", "MNIST, four groups, lr 0.01", {**GROUPS, "lr": 0.01}),
     rivals_table("mnist-groups-fast", "MNIST, four groups, lr 0.05", {**GROUPS, "lr": 0.05}),
-    rivals_table("mnist-dir", "MNIST, Dir(0.1)", {**FIFTY, **ON_DIRICHLET, "data": "mnist", "test_share": 0.6}),
+    rivals_table("mnist-dir", "MNIST, Dir(0.1)", {**HUNDRED, **ON_DIRICHLET, "data": "mnist", "test_share": 0.6}),
     rivals_table(
         "mnist-dir-scarce",
         "MNIST, Dir(0.1), scarce",
-        {**FIFTY, **ON_DIRICHLET, "data": "mnist", "test_share": 0.95},
+        {**HUNDRED, **ON_DIRICHLET, "data": "mnist", "test_share": 0.9},
     ),
     rivals_table(
         "fashion-labels-scarce",
         "Fashion-MNIST, two labels, scarce",
-        {**FIFTY, "data": "fashion-mnist", "partition": "labels:2", "test_share": 0.95},
+        {**HUNDRED, "data": "fashion-mnist", "partition": "labels:2", "test_share": 0.9},
     ),
     rivals_table("mnist-iid", "MNIST, iid, exponential speeds", IID),
     rivals_table("mnist-class", "MNIST, class partition, 10 clients, Adam", CLASSES, SAME_TIME),

@@ -38,8 +38,8 @@ WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
     "uci-har": ("UCI-HAR, 30 wearers, mlp", {**UCI, "model": "mlp"}),
     "wisdm": ("WISDM watch, 50 wearers, mlp", {**WISDM, "model": "mlp"}),
     "mit-bih": ("MIT-BIH, 48 records, mlp", {**MIT_BIH, "model": "mlp"}),
-    "uci-har-cnn1d": ("UCI-HAR, 30 wearers, cnn1d", {**UCI, "model": "cnn1d"}),
-    "mit-bih-cnn1d": ("MIT-BIH, 48 records, cnn1d", {**MIT_BIH, "model": "cnn1d"}),
+    "uci-har-cnn1d": ("UCI-HAR, 30 wearers, cnn1d", {**UCI, "model": "cnn1d", "updates": 1_500}),
+    "mit-bih-cnn1d": ("MIT-BIH, 48 records, cnn1d", {**MIT_BIH, "model": "cnn1d", "updates": 1_200}),
 }
 QUICK = {
     "data": "digits",
