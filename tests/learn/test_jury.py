@@ -1,23 +1,28 @@
 """Which rows a client holds out, and that no model is judged by a row that it was trained on."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from polytempo.learn.jury import Rows, deal, fingerprints, jury_key
-from polytempo.learn.personal import ClientMemory, remembered
+from polytempo.learn.personal import ENOUGH_SOLO_TASKS, SOLO_TASKS, ClientMemory, remembered
 
-NOBODY = np.zeros(0, np.int64)
 FEATURES = fingerprints(np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32))
 
 
-def dealt(rows: np.ndarray, labels: np.ndarray | None = None, known: np.ndarray = NOBODY, key: int = 7) -> Rows:
+def dealt(rows: np.ndarray, labels: np.ndarray | None = None, memory: ClientMemory | None = None, key: int = 7) -> Rows:
     y = np.zeros(len(rows), np.uint64) if labels is None else fingerprints(labels)
-    return deal(rows, FEATURES[rows], y, key, known)
+    return deal(rows, FEATURES[rows], y, key, memory)
 
 
 def trained(rows: Rows, memory: ClientMemory | None = None) -> ClientMemory:
     return remembered(memory, np.zeros(2, np.float32), rows.known, rows.changed)
+
+
+def soloist(rows: Rows) -> ClientMemory:
+    return replace(trained(rows), numbers={SOLO_TASKS: ENOUGH_SOLO_TASKS})
 
 
 def test_about_a_tenth_of_the_rows_is_the_jury_and_the_rest_is_trained_on() -> None:
@@ -52,13 +57,13 @@ def test_a_client_whose_only_row_would_be_a_juror_trains_on_it_and_has_no_jury()
     found = dealt(juror)
     assert found.train.tolist() == juror.tolist()
     assert len(found.jury) == 0
-    later = dealt(np.arange(400), known=trained(found).known)
+    later = dealt(np.arange(400), memory=trained(found))
     assert juror[0] not in later.jury
 
 
 def test_rows_that_are_mostly_new_are_all_judges_of_the_old_model() -> None:
     before = dealt(np.arange(100))
-    after = dealt(np.arange(80, 300), known=trained(before).known)
+    after = dealt(np.arange(80, 300), memory=trained(before))
     assert after.changed
     assert set(after.jury) >= set(range(100, 300))
     assert not set(after.jury) & set(before.train)
@@ -66,7 +71,7 @@ def test_rows_that_are_mostly_new_are_all_judges_of_the_old_model() -> None:
 
 def test_a_few_new_rows_do_not_count_as_a_change() -> None:
     before = dealt(np.arange(100))
-    after = dealt(np.arange(120), known=trained(before).known)
+    after = dealt(np.arange(120), memory=trained(before))
     assert not after.changed
     assert set(after.jury) == set(dealt(np.arange(120)).jury)
 
@@ -74,16 +79,34 @@ def test_a_few_new_rows_do_not_count_as_a_change() -> None:
 def test_rows_whose_labels_were_swapped_are_new() -> None:
     rows = np.arange(100)
     before = dealt(rows, np.zeros(100, np.int64))
-    after = dealt(rows, np.ones(100, np.int64), trained(before).known)
+    after = dealt(rows, np.ones(100, np.int64), trained(before))
     assert after.changed
     assert len(after.jury) == 100
 
 
-@given(st.lists(st.sets(st.integers(0, 399), min_size=1), min_size=1, max_size=8))
-def test_no_judge_is_a_row_that_the_models_history_was_trained_on(held: list[set[int]]) -> None:
+def test_a_soloist_trains_on_all_rows_and_is_judged_only_by_those_that_it_was_not_trained_on() -> None:
+    rows = np.arange(400)
+    before = dealt(rows)
+    after = dealt(rows, memory=soloist(before))
+    assert after.train.tolist() == rows.tolist()
+    assert set(after.jury) == set(before.jury)
+    assert len(dealt(rows, memory=soloist(after)).jury) == 0
+
+
+def test_new_rows_judge_a_soloist_before_it_trains_on_them_jurors_or_not() -> None:
+    whole = dealt(np.arange(300), memory=soloist(dealt(np.arange(300))))
+    after = dealt(np.arange(320), memory=soloist(whole))
+    assert after.jury.tolist() == list(range(300, 320))
+    assert not after.changed
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 399), min_size=1), st.booleans()), min_size=1, max_size=8))
+def test_no_judge_is_a_row_that_the_models_history_was_trained_on(held: list[tuple[set[int], bool]]) -> None:
     memory, history = None, set[int]()
-    for rows in held:
-        found = dealt(np.array(sorted(rows)), known=NOBODY if memory is None else memory.known)
+    for rows, plays_solo in held:
+        if memory is not None and plays_solo:
+            memory = replace(memory, numbers={SOLO_TASKS: ENOUGH_SOLO_TASKS})
+        found = dealt(np.array(sorted(rows)), memory=memory)
         assert not set(found.jury.tolist()) & history
         history = set(found.train.tolist()) | (set() if found.changed else history)
         memory = trained(found, memory)

@@ -8,11 +8,22 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from polytempo.core.orders import SOLO, Candidates, JuryScores, Objective, Personal, Send, Train, Work
+from polytempo.core.orders import SETTLED, SOLO, Candidates, JuryScores, Objective, Personal, Send, Train, Work
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.jury import Rows, deal, fingerprints
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
-from polytempo.learn.personal import ClientMemory, judge, keeping, mixed, outgoing, remembered, using
+from polytempo.learn.personal import (
+    ENOUGH_SOLO_TASKS,
+    SOLO_TASKS,
+    ClientMemory,
+    judge,
+    keeping,
+    mixed,
+    outgoing,
+    remembered,
+    using,
+    with_solo_task,
+)
 from polytempo.learn.scoring import Scorer
 from polytempo.testing import tiny_dataset
 
@@ -23,9 +34,15 @@ def floats(*numbers: float) -> np.ndarray:
     return np.array(numbers, np.float32)
 
 
+ANY = ClientMemory(floats(1), floats(1))
+SOLOIST = replace(ANY, numbers={SOLO_TASKS: ENOUGH_SOLO_TASKS})
+
+
 def scores(rows: int, errors: tuple[float, ...], briers: tuple[float, ...], changed: bool = False) -> JuryScores:
     return JuryScores(rows, errors, briers, changed)
 
+
+NO_JURY = scores(0, (0,) * 4, (0,) * 4)
 
 # What the jury says.
 
@@ -68,13 +85,15 @@ def test_with_another_loss_a_row_scores_its_share_of_the_initial_models_loss() -
 
 
 def test_a_client_keeps_twenty_times_the_square_of_what_its_own_is_better_by() -> None:
-    assert keeping(scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal()) == pytest.approx(20 * 0.1**2)
+    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal()) == pytest.approx(20 * 0.1**2)
 
 
 def test_the_pool_counts_for_twenty_rows_when_a_client_decides_what_to_keep() -> None:
     pool = scores(1, (0,) * 4, (0.1, 0, 0, 0.4))
     d = (10 * 0.1 + 20 * 0.3) / 30
-    assert keeping(scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal(pool=pool)) == pytest.approx(min(20 * d * d, 1))
+    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal(pool=pool)) == pytest.approx(
+        min(20 * d * d, 1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,32 +108,77 @@ def test_the_pool_counts_for_twenty_rows_when_a_client_decides_what_to_keep() ->
     ids=["at most all", "nothing if the served one is better", "nothing below .02", "nothing of old data", "no jury"],
 )
 def test_a_client_keeps(said: JuryScores, kept: float) -> None:
-    assert keeping(said, Personal()) == kept
+    assert keeping(ANY, said, Personal()) == kept
 
 
-def test_a_client_that_plays_solo_keeps_all_of_its_own_unless_its_data_have_changed() -> None:
+def test_a_client_that_plays_solo_keeps_all_where_it_would_keep_something() -> None:
     solo = Personal(parameters={SOLO: 1.0})
-    assert keeping(scores(10, (0,) * 4, (9.0, 0, 0, 1.0)), solo) == 1.0
-    assert keeping(scores(10, (0,) * 4, (9.0, 0, 0, 1.0), changed=True), solo) == 0.0
+    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 0, 0, 1.4)), solo) == 1.0  # 20 x .04^2 = .032
+    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 0, 0, 1.3)), solo) == 0.0
+    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 0, 0, 9.0), changed=True), solo) == 0.0
+
+
+# Soloists.
+
+OWN_IS_BEST = scores(10, (0, 1, 1, 1), (1.0, 2, 2, 2))
+FOR_GOOD = Personal(parameters={SOLO: 1.0, SETTLED: 1.0})
+
+
+def test_a_client_is_a_soloist_after_three_tasks_for_good_in_which_it_would_use_its_own_alone() -> None:
+    memory = ANY
+    for _ in range(ENOUGH_SOLO_TASKS):
+        assert not memory.is_soloist
+        memory = with_solo_task(memory, OWN_IS_BEST, FOR_GOOD)
+    assert memory.is_soloist
+    assert with_solo_task(memory, NO_JURY, FOR_GOOD).is_soloist
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (OWN_IS_BEST, Personal(parameters={SOLO: 1.0})),
+        (OWN_IS_BEST, Personal()),
+        (scores(10, (1, 0, 1, 1), (1.0, 0, 2, 2)), FOR_GOOD),
+        (replace(OWN_IS_BEST, changed=True), FOR_GOOD),
+    ],
+    ids=["it is only tried out", "it does not play solo", "a mixture is better", "its data have changed"],
+)
+def test_its_count_begins_anew_if(said: JuryScores, told: Personal) -> None:
+    twice = with_solo_task(with_solo_task(ANY, OWN_IS_BEST, FOR_GOOD), OWN_IS_BEST, FOR_GOOD)
+    assert with_solo_task(twice, said, told).numbers == {}
+
+
+def test_a_soloist_keeps_and_uses_its_own_whatever_the_pool_says_until_its_data_change() -> None:
+    pool = scores(1, (1.0, 1, 1, 0), (1.0, 1, 1, 0))
+    assert keeping(SOLOIST, NO_JURY, Personal(pool=pool)) == 1.0
+    assert using(SOLOIST, NO_JURY, pool) == 0.0
+    moved = scores(10, (5, 5, 5, 0), (5, 5, 5, 0), changed=True)
+    assert keeping(SOLOIST, moved, Personal(pool=pool)) == 0.0
+    assert using(SOLOIST, moved, pool) == 1.0
+
+
+def test_a_soloist_whose_data_have_changed_is_none_any_more() -> None:
+    assert remembered(SOLOIST, floats(2), np.array([5]), changed=False).is_soloist
+    assert not remembered(SOLOIST, floats(2), np.array([5]), changed=True).is_soloist
 
 
 # What a client uses.
 
 
 def test_a_client_uses_the_mixture_with_the_least_error_and_brier_score() -> None:
-    assert using(scores(10, (3, 1, 2, 5), (1, 1.5, 0.4, 1)), None) == 0.5
+    assert using(ANY, scores(10, (3, 1, 2, 5), (1, 1.5, 0.4, 1)), None) == 0.5
 
 
 def test_the_pool_counts_for_sixty_rows_when_a_client_decides_what_to_use() -> None:
     said = scores(10, (1, 2, 2, 2), (0,) * 4)
     pool = scores(1, (0.1, 0.1, 0.1, 0.05), (0,) * 4)
-    assert using(said, None) == 0.0
-    assert using(said, pool) == 1.0  # 2 + 60 x .05 against 1 + 60 x .1
-    assert using(replace(said, changed=True), pool) == 0.0
+    assert using(ANY, said, None) == 0.0
+    assert using(ANY, said, pool) == 1.0  # 2 + 60 x .05 against 1 + 60 x .1
+    assert using(ANY, replace(said, changed=True), pool) == 0.0
 
 
 def test_without_jury_and_pool_a_client_uses_its_own() -> None:
-    assert using(scores(0, (0,) * 4, (0,) * 4), None) == 0.0
+    assert using(ANY, NO_JURY, None) == 0.0
 
 
 def test_a_mixture_is_exactly_one_of_both_at_its_ends_and_only_where_it_may_be() -> None:
@@ -150,13 +214,12 @@ def learner(module: nn.Module | None = None) -> Learner:
         return Learner(module or nn.Sequential(nn.Linear(4, 3)), "eager")
 
 
-def rows_of(known: np.ndarray | None = None) -> Rows:
-    labels = fingerprints(Y.numpy())
-    return deal(np.arange(60), fingerprints(X.numpy()), labels, 3, np.zeros(0, np.int64) if known is None else known)
+def rows_of(memory: ClientMemory | None = None) -> Rows:
+    return deal(np.arange(60), fingerprints(X.numpy()), fingerprints(Y.numpy()), 3, memory)
 
 
 def carried_out(made: Learner, memory: ClientMemory | None, order: Train, **more: object) -> CarriedOut:
-    dealt = rows_of(None if memory is None else memory.known)
+    dealt = rows_of(memory)
     given = Assignment(order, X, Y, dealt.train, 6, 0, 0, dealt=dealt, memory=memory)
     return made.carry_out(replace(given, **more))  # type: ignore[arg-type]
 
@@ -191,7 +254,7 @@ def test_a_client_with_a_good_model_of_its_own_trains_that_and_hands_in_progress
     done = carried_out(made, memory, order(served))
     assert done.update.jury is not None
     assert done.update.jury.rows == len(rows_of().jury) > 0
-    assert keeping(done.update.jury, Personal()) == 1.0
+    assert keeping(ANY, done.update.jury, Personal()) == 1.0
     alone = made.carry_out(Assignment(order(torch.from_numpy(memory.own)), X, Y, rows_of().train, 6, 0, 0))
     assert torch.equal(done.own, alone.update.weights)
     assert torch.equal(done.update.start, served)

@@ -101,7 +101,9 @@ class JuryScores:
 
 
 SOLO = "solo"
-"""A parameter of the rule ``jury``: if it is there, the client starts from its own model alone."""
+"""A parameter of the rule ``jury``: if it is there, a client that would keep something of its own model keeps all."""
+SETTLED = "settled"
+"""Another, beside ``SOLO``: it stays that way."""
 
 
 @stateful

@@ -1,7 +1,8 @@
-"""A client's jury: the tenth of its rows that it never trains on, to judge models by.
+"""A client's jury: the tenth of its rows that it does not train on, to judge models by.
 
 Whether a row is a juror is a keyed hash of its features. So a row that comes later, or leaves and comes back, keeps its
-part, and two equal rows have the same part."""
+part, and two equal rows have the same part. A soloist uses nothing but its own model. It needs no jury and trains on
+all rows; new ones judge it once, before it trains on them."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polytempo.core.streams import stream
+from polytempo.learn.personal import ClientMemory
 
 ONE_IN = 10
 """One row in ten is a juror."""
@@ -42,17 +44,17 @@ def jury_key(seed: int, client: int) -> int:
     return int(stream(seed, "jury", client).integers(2**63))
 
 
-def deal(rows: np.ndarray, x: np.ndarray, y: np.ndarray, key: int, known: np.ndarray) -> Rows:
-    """Deal a client's rows to training and jury. ``x`` and ``y`` are fingerprints of their features and labels;
-    ``known`` are those of the rows that its models were trained on, as ``Rows.known`` has them, sorted. If all rows
-    would be jurors, all are trained on."""
+def deal(rows: np.ndarray, x: np.ndarray, y: np.ndarray, key: int, memory: ClientMemory | None) -> Rows:
+    """Deal a client's rows to training and jury. ``x`` and ``y`` are fingerprints of their features and labels. If all
+    rows would be jurors, all are trained on."""
+    solo, known = (False, np.zeros(0, np.int64)) if memory is None else (memory.is_soloist, memory.known)
     jurors = _mixed(x ^ np.uint64(key)) % np.uint64(ONE_IN) == 0
-    if jurors.all():
+    if solo or jurors.all():
         jurors = np.zeros(len(rows), bool)
     whole = _mixed(x + _ODD * y).view(np.int64)
     new = ~_among(whole, known)
     changed = len(known) > 0 and 2 * int(np.count_nonzero(new)) > len(rows)
-    judging = new if changed else jurors & new
+    judging = new if changed or solo else jurors & new
     return Rows(rows[~jurors], rows[judging], whole[~jurors], changed)
 
 
@@ -67,6 +69,7 @@ def _lanes(flat: np.ndarray, words: int) -> Iterator[np.ndarray]:
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which values are among the known ones, which are sorted."""
     if not len(known):
         return np.zeros(len(values), bool)
     at = np.minimum(np.searchsorted(known, values), len(known) - 1)

@@ -7,11 +7,11 @@ Under ``jury`` a client keeps its own model ``w`` and the average ``v`` of its o
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from polytempo.core.orders import SOLO, JuryScores, Personal
+from polytempo.core.orders import SETTLED, SOLO, JuryScores, Personal
 from polytempo.core.stateful import stateful
 
 SHARES = (0.0, 0.25, 0.5, 1.0)
@@ -26,6 +26,10 @@ POOL_ROWS_KEEPING = 20
 """Rows that the pool counts for when a client decides how much to keep, ..."""
 POOL_ROWS_USING = 60
 """... and when it decides what to use."""
+
+ENOUGH_SOLO_TASKS = 3
+"""Tasks running in which a client plays solo for good and would use nothing but its own: then it is a soloist."""
+SOLO_TASKS = "solo_tasks"
 
 NO_VECTOR = np.zeros(0, np.float32)
 
@@ -49,6 +53,11 @@ class ClientMemory:
     """What else a rule remembers."""
 
     @property
+    def is_soloist(self) -> bool:
+        """Does it go on from its own model alone and use nothing else, until its data change?"""
+        return self.numbers.get(SOLO_TASKS, 0) >= ENOUGH_SOLO_TASKS
+
+    @property
     def nbytes(self) -> int:
         return self.own.nbytes + self.average.nbytes + self.known.nbytes
 
@@ -68,22 +77,27 @@ def judge(
     return JuryScores(len(jury), tuple(errors.tolist()), tuple(briers.tolist()), changed)
 
 
-def keeping(scores: JuryScores, personal: Personal) -> float:
+def keeping(memory: ClientMemory, scores: JuryScores, personal: Personal) -> float:
     """``beta``, the share of its own model in what a client starts from: ``20 d^2``, where d is by how much the served
-    model's Brier score is worse than that of its own, the pool counting for 20 rows; 1 if it is to play solo."""
+    model's Brier score is worse than that of its own, the pool counting for 20 rows. A client that is to play solo
+    keeps all where it would keep something."""
     if scores.changed:
         return 0.0
-    if SOLO in personal.parameters:
+    if memory.is_soloist:
         return 1.0
     rows, (own, *_, served) = _with_pool(scores, personal.pool, POOL_ROWS_KEEPING, lambda of: of.briers)
     d = max((served - own) / rows, 0.0) if rows else 0.0
     beta = min(KEEPING * d * d, KEEPS_ALL)
-    return beta if beta >= TOO_LITTLE else 0.0
+    if beta < TOO_LITTLE:
+        return 0.0
+    return KEEPS_ALL if SOLO in personal.parameters else beta
 
 
-def using(scores: JuryScores, pool: JuryScores | None) -> float:
+def using(memory: ClientMemory, scores: JuryScores, pool: JuryScores | None) -> float:
     """``x*``, the share of the served model in what a client uses: the one with the least sum of error and Brier score,
-    the pool counting for 60 rows. Without jury and pool, its own."""
+    the pool counting for 60 rows. Without jury and pool, and for a soloist, its own."""
+    if memory.is_soloist and not scores.changed:
+        return SHARES[0]
     _, sums = _with_pool(scores, pool, POOL_ROWS_USING, lambda of: np.add(of.errors, of.briers))
     return SHARES[int(np.argmin(sums))]
 
@@ -112,7 +126,16 @@ def remembered(memory: ClientMemory | None, trained: np.ndarray, known: np.ndarr
     the served model alone, and its history begins anew."""
     if memory is None or changed:
         return ClientMemory(trained, trained, np.unique(known))
-    return ClientMemory(trained, mixed(memory.average, trained, 0.5), np.union1d(memory.known, known))
+    return ClientMemory(trained, mixed(memory.average, trained, 0.5), np.union1d(memory.known, known), memory.numbers)
+
+
+def with_solo_task(memory: ClientMemory, scores: JuryScores, personal: Personal) -> ClientMemory:
+    """The same memory, with one more task in which the client plays solo for good and would use nothing but its own; or
+    with none, if it does not."""
+    solo = SETTLED in personal.parameters and keeping(memory, scores, personal) == 1
+    if scores.changed or not solo or using(memory, scores, personal.pool) > 0:
+        return replace(memory, numbers={})
+    return replace(memory, numbers={SOLO_TASKS: memory.numbers.get(SOLO_TASKS, 0) + 1})
 
 
 def _with_pool(

@@ -16,8 +16,6 @@ from polytempo.learn.rules import rule_of
 from polytempo.sim.memories import Memories
 from polytempo.sim.world import World
 
-NOTHING = np.zeros(0, np.int64)
-
 
 class PersonalClients:
     """All clients of a world, as far as personal rules are concerned."""
@@ -62,11 +60,9 @@ class PersonalClients:
     def dealt(self, client: int, generation: int) -> Rows:
         """How the client deals the rows that it has now to training and jury."""
         data = self._world.federation.client(client, generation)
-        memory = self.memories[client]
         key = self._keys.setdefault(client, jury_key(self._world.seed, client))
         labels = fingerprints(data.y[data.train])
-        known = NOTHING if memory is None else memory.known
-        return deal(data.train, self._world.fingerprints[data.train], labels, key, known)
+        return deal(data.train, self._world.fingerprints[data.train], labels, key, self.memories[client])
 
     def used(self, client: int, generation: int, served: Tensor, personal: Personal) -> Tensor:
         """The model that the client works with when it would be served this one."""

@@ -14,7 +14,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import JuryScores, Personal
 from polytempo.core.schema import Schema
 from polytempo.learn.jury import jury_key
-from polytempo.learn.personal import ClientMemory
+from polytempo.learn.personal import ENOUGH_SOLO_TASKS, SOLO_TASKS, ClientMemory
 from polytempo.serve.client.memory import OwnMemory, Remembered
 from polytempo.serve.client.personal import OwnRule, judged
 from polytempo.serve.client.uploads import OwnUploads
@@ -53,7 +53,7 @@ def a_rule(memory: bool = True) -> OwnRule:
     if memory:
         kept.prepare(3, Remembered(ClientMemory(OWN, AVERAGE)))
     rule = OwnRule(kept)
-    rule.deal(X, Y, jury_key(0, 0))
+    rule.deal(X, Y, jury_key(0, 0), None)
     return rule
 
 
@@ -81,14 +81,14 @@ def test_a_client_starts_from_a_mixture_and_hands_in_its_progress_from_what_it_w
     assert out.kept.memory is not None
     assert np.array_equal(out.kept.memory.own, trained)
     assert np.array_equal(out.kept.memory.average, AVERAGE + np.float32(0.5) * (trained - AVERAGE))
-    assert len(out.kept.memory.known) == len(rule.deal(X, Y, jury_key(0, 0)))
+    assert len(out.kept.memory.known) == len(rule.deal(X, Y, jury_key(0, 0), None))
 
 
 def test_the_report_is_what_the_jury_said_of_four_mixtures() -> None:
     rule, task = a_rule(), a_task()
     rule.start(task, much_better, None, SCHEMA)
     report = rule.result(task, task.tensors, None, SCHEMA).jury
-    rows = len(X) - len(rule.deal(X, Y, jury_key(0, 0)))
+    rows = len(X) - len(rule.deal(X, Y, jury_key(0, 0), None))
     assert 0 < rows < 25
     assert isinstance(report, JuryScores)
     assert (report.rows, report.changed) == (rows, False)
@@ -264,3 +264,10 @@ def test_a_device_follows_the_rule_with_numpy_and_grpc_only(tmp_path: Path) -> N
         assert server.host.service.updates == 3
         assert list(server.host.service.strategy.reports) == [0]
     assert (tmp_path / "task.memory").exists()
+
+
+def test_a_soloist_has_all_rows_to_train_on_and_goes_on_from_its_own() -> None:
+    rule, task = a_rule(), a_task()
+    rule.memory.prepare(3, Remembered(ClientMemory(OWN, AVERAGE, numbers={SOLO_TASKS: ENOUGH_SOLO_TASKS})))
+    assert rule.deal(X, Y, jury_key(0, 0), task).tolist() == list(range(len(X)))
+    assert np.array_equal(rule.start(task, much_better, None, SCHEMA), OWN)

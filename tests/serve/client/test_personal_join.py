@@ -19,6 +19,7 @@ from polytempo.serve.client.own_data import make_join_settings
 from polytempo.serve.protocol.wire_pb2 import Welcome
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
+from polytempo.strategies.parts.tryout import Tryout
 from support.joining import LINEAR
 from support.serving import Running, running
 
@@ -66,6 +67,33 @@ def test_a_client_that_joins_ends_with_the_bits_of_its_simulated_twin(
     assert pushed[0].jury is None  # it had no model of its own yet
     assert all(push.jury is not None and push.jury.rows == pushed[1].jury.rows > 0 for push in pushed[1:])
     assert all(push.samples + push.jury.rows == 48 for push in pushed[1:])
+
+
+def test_a_client_that_settles_for_its_own_model_trains_on_all_rows_as_its_twin_does(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polytempo.strategies.parts.personal.Tryout", _decided_for_solo)
+    experiment = make_experiment(
+        strategy="fedasync", **LINEAR, **SLOW, clients=1, partition="iid", updates=7, batch_size=4
+    )
+    run_experiment(experiment, tmp_path / "run")
+    models = load_file(tmp_path / "run/models.safetensors")
+    number = int(models["client_model"][0])
+    server = serve("fedasync", clip=None, samples_cap=None, **SLOW)
+    join_here(server, updates=7, partition="iid", clients=1)
+    served = server.host.service.schema.views(server.host.service.strategy.model_for(0))
+    assert all(torch.equal(tensor, models[f"{number}.{name}"]) for name, tensor in served.items())
+    pushed = reports(server)
+    held_out = 48 - pushed[0].samples
+    assert [push.samples for push in pushed] == [48 - held_out] * 4 + [48] * 3
+    # The old jurors judge it once more, before it is trained on them.
+    assert [push.jury.rows if push.jury else 0 for push in pushed] == [0, *[held_out] * 4, 0, 0]
+
+
+def _decided_for_solo(seed: int) -> Tryout:
+    tryout = Tryout(seed)
+    tryout.decided = "solo"
+    return tryout
 
 
 def test_what_is_handed_in_is_not_the_clients_own_model(serve: Any, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polytempo.core.orders import SOLO, JuryScores, Personal, Train
+from polytempo.core.orders import SETTLED, SOLO, JuryScores, Personal, Train
 from polytempo.core.state import digest, pack, unpack
 from polytempo.strategies import make_strategy
 from polytempo.strategies.parts.personal import PersonalRule
@@ -101,6 +101,6 @@ def test_a_tryout_is_saved_with_the_strategy_and_orders_say_who_plays_solo() -> 
     assert digest(other.save_state()) == digest(strategy.save_state())
     (order,) = other.ready(0, 0.0) or ()
     assert isinstance(order, Train)
-    assert order.personal == Personal(parameters={SOLO: 1.0})
+    assert order.personal == Personal(parameters={SOLO: 1.0, SETTLED: 1.0})
     list(other.updated(update(0, 0, vector(1, 2), vector(1, 2)), 1.0) or ())
     other.forget(0)

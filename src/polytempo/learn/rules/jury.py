@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polytempo.core.orders import JuryScores, Objective, Personal
 from polytempo.core.vectors import tensor_of, trained_entries
-from polytempo.learn.personal import ClientMemory, judge, keeping, mixed, outgoing, remembered, using
+from polytempo.learn.personal import ClientMemory, judge, keeping, mixed, outgoing, remembered, using, with_solo_task
 from polytempo.learn.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class JuryRule(Rule):
     def __init__(self, learner: "Learner", a: "Assignment", served: Tensor, candidate: int | None) -> None:
         super().__init__(learner, a, served, candidate)
         self._beta = 0.0
+        self._before = a.memory
         if a.order.personal is None or a.dealt is None or a.memory is None:
             return
 
@@ -35,7 +36,8 @@ class JuryRule(Rule):
         scores = judge(a.memory, served.numpy(), a.dealt.jury, score, a.dealt.changed)
         self.scores = scores if scores.rows else None
         if candidate is None:
-            self._beta = keeping(scores, a.order.personal)
+            self._beta = keeping(a.memory, scores, a.order.personal)
+        self._before = with_solo_task(a.memory, scores, a.order.personal)
         trained = trained_entries(learner.schema, a.order.mask, a.order.trainable)
         self._trained = None if trained is None else trained.numpy()
 
@@ -58,10 +60,10 @@ class JuryRule(Rule):
 
     def remembered(self, trained: Tensor, steps: int) -> ClientMemory | None:
         a = self._a
-        return None if a.dealt is None else remembered(a.memory, trained.numpy(), a.dealt.known, a.dealt.changed)
+        return None if a.dealt is None else remembered(self._before, trained.numpy(), a.dealt.known, a.dealt.changed)
 
     @staticmethod
     def used(
         memory: ClientMemory, served: np.ndarray, personal: Personal, judged: Callable[[], JuryScores]
     ) -> np.ndarray:
-        return mixed(memory.average, served, using(judged(), personal.pool))
+        return mixed(memory.average, served, using(memory, judged(), personal.pool))

@@ -111,12 +111,12 @@ class Client:
         head, body = self._connection.ask(pb.Head(pull=pb.Pull()), timeout=timeout)
         return model_of(head.model, body, self._known_schema)
 
-    def deal(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Where clients keep models of their own (``serve --personal``): which rows of one's data to train on. One in
-        ten is not among them. These judge models, and no model of this client may ever be trained on them. Call it
-        again when the data have changed."""
+    def deal(self, x: np.ndarray, y: np.ndarray, task: Task | None = None) -> np.ndarray:
+        """Where clients keep models of their own (``serve --personal``): which rows of one's data to train on, for this
+        task. One in ten is not among them. These judge models, and no model of this client may be trained on them. A
+        client that uses nothing but its own model any more has all rows. Call it again when the data have changed."""
         number, _, seed = self.wait_for_welcome()
-        return self._rule.deal(x, y, jury_key(seed, number))
+        return self._rule.deal(x, y, jury_key(seed, number), task)
 
     def start(self, task: Task, score: NamedScore, chosen: int | None = None) -> Tensors:
         """What to train from: the task's model, or where clients keep models of their own, a mixture with one's own.

@@ -18,9 +18,9 @@ from polytempo.serve.client.own_data import Local
 
 def dealt(local: Local, memory: ClientMemory | None) -> Rows:
     """How the client deals its rows to training and jury, as its simulated twin does."""
-    rows, known = torch.from_numpy(local.train), np.zeros(0, np.int64) if memory is None else memory.known
+    rows = torch.from_numpy(local.train)
     features, labels = fingerprints(local.x[rows].numpy()), fingerprints(local.y[rows].numpy())
-    return deal(local.train, features, labels, jury_key(local.seed, local.client), known)
+    return deal(local.train, features, labels, jury_key(local.seed, local.client), memory)
 
 
 def as_personal(assignment: Assignment, local: Local, memory: ClientMemory | None) -> Assignment:
@@ -42,7 +42,7 @@ def used(local: Local, memory: ClientMemory | None, served: Tensor, personal: Pe
 
     rows = dealt(local, memory)
     scores = judge(memory, served.numpy(), rows.jury, score, rows.changed)
-    return tensor_of(mixed(memory.average, served.numpy(), using(scores, personal.pool)))
+    return tensor_of(mixed(memory.average, served.numpy(), using(memory, scores, personal.pool)))
 
 
 def alone(before: Remembered, initial: Tensor) -> Tensor:

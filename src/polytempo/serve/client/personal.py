@@ -11,7 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import JuryScores, Personal
 from polytempo.core.schema import Schema
 from polytempo.learn.jury import Rows, deal, fingerprints
-from polytempo.learn.personal import ClientMemory, judge, keeping, mixed, outgoing, remembered, using
+from polytempo.learn.personal import ClientMemory, judge, keeping, mixed, outgoing, remembered, using, with_solo_task
 from polytempo.serve.client.memory import OwnMemory, Remembered
 from polytempo.serve.client.uploads import end_of, start_of, trained_by
 from polytempo.serve.protocol.tasks import Model, Task, Tensors
@@ -37,6 +37,8 @@ class _Begun:
     rows: Rows
     scores: JuryScores | None
     beta: float
+    counted: ClientMemory | None
+    """What it remembers, this task counted."""
 
 
 class OwnRule:
@@ -48,10 +50,10 @@ class OwnRule:
         self._key: int | None = None
         self._begun: _Begun | None = None
 
-    def deal(self, x: np.ndarray, y: np.ndarray, key: int) -> np.ndarray:
-        """The rows to train on. The others are the jury."""
+    def deal(self, x: np.ndarray, y: np.ndarray, key: int, task: Task | None) -> np.ndarray:
+        """The rows to train on, for a task or in general. The others are the jury."""
         self._features, self._labels, self._key = fingerprints(x), fingerprints(y), key
-        return self._dealt(None).train
+        return self._dealt(None if task is None else self.memory.as_of(task.answered).memory).train
 
     def start(self, task: Task, score: NamedScore, chosen: int | None, schema: Schema) -> np.ndarray:
         """What to train from. The jury is asked once per task, also if refreshes come."""
@@ -74,7 +76,7 @@ class OwnRule:
         end = end_of(named, start, trained_by(task, schema), schema)
         memory = begun.before.memory
         if np.isfinite(end).all():
-            memory = remembered(memory, end, begun.rows.known, begun.rows.changed)
+            memory = remembered(begun.counted, end, begun.rows.known, begun.rows.changed)
         out = schema.views(outgoing(end, start, served, schema.parameter_count))
         return PersonalResult({name: out[name] for name in tensors}, begun.scores, begun.before._replace(memory=memory))
 
@@ -86,7 +88,7 @@ class OwnRule:
         _check_rule(personal)
         served, rows = schema.flatten(model.tensors), self._dealt(memory)
         scores = judge(memory, served, rows.jury, _flat_score(score, schema), rows.changed)
-        return schema.views(np.array(mixed(memory.average, served, using(scores, personal.pool))))
+        return schema.views(np.array(mixed(memory.average, served, using(memory, scores, personal.pool))))
 
     def _begin(
         self,
@@ -99,10 +101,11 @@ class OwnRule:
         before = self.memory.as_of(task.answered)
         rows = self._dealt(before.memory)
         if before.memory is None:
-            return _Begun(task, before, rows, None, 0.0)
+            return _Begun(task, before, rows, None, 0.0, None)
         scores = judge(before.memory, served, rows.jury, score, rows.changed)
-        beta = keeping(scores, personal) if chosen is None else 0.0
-        return _Begun(task, before, rows, scores if scores.rows else None, beta)
+        beta = keeping(before.memory, scores, personal) if chosen is None else 0.0
+        counted = with_solo_task(before.memory, scores, personal)
+        return _Begun(task, before, rows, scores if scores.rows else None, beta, counted)
 
     def _started(self, begun: _Begun, served: np.ndarray, schema: Schema) -> np.ndarray:
         memory = begun.before.memory
@@ -111,8 +114,7 @@ class OwnRule:
     def _dealt(self, memory: ClientMemory | None) -> Rows:
         if self._key is None:
             raise UserError("The server asks for a jury: call deal(x, y) with this client's own data first.")
-        known = np.zeros(0, np.int64) if memory is None else memory.known
-        return deal(np.arange(len(self._features)), self._features, self._labels, self._key, known)
+        return deal(np.arange(len(self._features)), self._features, self._labels, self._key, memory)
 
 
 def judged(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:

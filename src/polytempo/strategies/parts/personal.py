@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from polytempo.core.events import Update
-from polytempo.core.orders import SOLO, JuryScores, Order, Orders, Personal, Train
+from polytempo.core.orders import SETTLED, SOLO, JuryScores, Order, Orders, Personal, Train
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.tryout import Tryout
 
@@ -85,7 +85,9 @@ class PersonalRule(Wrapper):
 
     def _personal_for(self, client: int) -> Personal:
         told = self.personal()
-        return replace(told, parameters={SOLO: 1.0}) if self.tryout.plays_solo(client) else told
+        if not self.tryout.plays_solo(client):
+            return told
+        return replace(told, parameters={SOLO: 1.0, SETTLED: 1.0} if self.tryout.decided else {SOLO: 1.0})
 
     # The pool.
 

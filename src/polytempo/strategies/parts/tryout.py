@@ -14,7 +14,7 @@ WARM_UP = 8
 """Reports of a client before it takes part: everybody has had something of the orchestra by then."""
 LENGTH = 8
 """Reports from one look at a client to the next."""
-FEWEST = 6
+FEWEST = 8
 """Looks at clients of each side before anything is decided."""
 CLEAR = 1.0
 """Standard errors by which one side must be ahead."""
