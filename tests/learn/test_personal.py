@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from polytempo.core.orders import SETTLED, SOLO, Candidates, JuryScores, Objective, Personal, Send, Train, Work
+from polytempo.core.orders import SETTLED, SOLO, TUTTI, Candidates, JuryScores, Objective, Personal, Send, Train, Work
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.jury import Rows, deal, fingerprints
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
@@ -116,6 +116,12 @@ def test_a_client_that_plays_solo_keeps_all_where_it_would_keep_something() -> N
     assert keeping(ANY, scores(10, (0,) * 4, (1.0, 0, 0, 1.4)), solo) == 1.0  # 20 x .04^2 = .032
     assert keeping(ANY, scores(10, (0,) * 4, (1.0, 0, 0, 1.3)), solo) == 0.0
     assert keeping(ANY, scores(10, (0,) * 4, (1.0, 0, 0, 9.0), changed=True), solo) == 0.0
+
+
+def test_a_client_that_plays_with_all_others_keeps_nothing_of_its_own() -> None:
+    said = scores(10, (0,) * 4, (0.0, 0, 0, 9.0))
+    assert keeping(ANY, said, Personal(parameters={TUTTI: 1.0})) == 0.0
+    assert keeping(ANY, said, Personal(parameters={TUTTI: 1.0, SOLO: 1.0})) == 0.0
 
 
 # Soloists.

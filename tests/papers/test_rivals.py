@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from polytempo.papers import benches
+from polytempo.papers.goals import goals
 from polytempo.papers.rivals import time_to_alone
 from polytempo.report.run import Run
 from support.runs import made_run
@@ -33,3 +34,43 @@ def test_every_world_has_the_same_rivals_and_cdfl_where_it_applies(name):
         assert {"standalone", "standalone-again", "fedasync", "concerto", "casa + personal"} <= set(labels)
         assert len(labels) == 16 + ("cdfl" in labels)
         assert ("cdfl" in labels) == ("proxies" in table.settings)
+
+
+# What Concerto promises.
+
+
+def figures(used: float, **more: float | None) -> dict[str, float | None]:
+    usual = {"accuracy": used - 0.1, "accuracy_trained": used - 0.05, "better_off": 0.3, "worse_off": 0.02}
+    return {"accuracy_used": used, **usual, "bytes_down": 100.0, "time_to_alone": 0.4, **more}
+
+
+def promised(**rows: dict[str, float | None]) -> list[str]:
+    """The cells of a world with these rows, of one seed."""
+    table = benches["natural"].tables[0]
+    usual = {"concerto": figures(0.9), "standalone": figures(0.8), "fedasync": figures(0.85)}
+    given = {**usual, **{label.replace("_", "-"): row for label, row in rows.items()}}
+    measured = {case.label: {1: given[case.label]} if case.label in given else {} for case in table.cases}
+    page = goals([table], {table.name: measured})
+    return [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")]
+
+
+def test_a_world_in_which_concerto_keeps_all_promises():
+    line = promised(standalone_again=figures(0.8, worse_off=0.01))
+    assert line[2:] == ["90.0", "80.0", "fedasync used 85.0", "+5.0", "30", "2", "1", "1.00", "0.40", "–"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "missed"),
+    [
+        ({"casa": figures(0.7, accuracy_trained=0.904)}, "margin"),
+        ({"concerto": figures(0.9, worse_off=0.05), "standalone_again": figures(0.8, worse_off=0.02)}, "worse"),
+        ({"concerto": figures(0.9, better_off=0.01)}, "worse"),
+        ({"concerto": figures(0.9, bytes_down=106.0)}, "MB"),
+        ({"concerto": figures(0.9, time_to_alone=0.6)}, "time"),
+        ({"concerto": figures(0.9, time_to_alone=None)}, "time"),
+        ({"concerto": figures(0.8, time_to_alone=None), "fedasync": figures(0.805)}, "margin"),
+    ],
+    ids=["a rival's own model", "chance", "better off", "bytes", "time", "never there", "where nothing helps"],
+)
+def test_a_promise_is_missed_by(rows, missed):
+    assert promised(**rows)[-1] == missed

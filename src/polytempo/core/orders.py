@@ -104,6 +104,8 @@ SOLO = "solo"
 """A parameter of the rule ``jury``: if it is there, a client that would keep something of its own model keeps all."""
 SETTLED = "settled"
 """Another, beside ``SOLO``: it stays that way."""
+TUTTI = "tutti"
+"""Another: the client starts from the served model alone."""
 
 
 @stateful

@@ -5,6 +5,7 @@ part, and two equal rows have the same part. A soloist uses nothing but its own 
 all rows; new ones judge it once, before it trains on them."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +35,7 @@ def fingerprints(x: np.ndarray) -> np.ndarray:
     """One 64-bit hash per row of its bytes: a sum of products with fixed odd numbers, mixed."""
     flat = np.ascontiguousarray(x).reshape(len(x), -1)
     words = -(-flat.shape[1] * flat.itemsize // 8)
-    factors = stream(0, "row fingerprints").integers(1, 2**63, words, np.uint64) | np.uint64(1)
-    found = [(lanes * factors).sum(1, dtype=np.uint64) for lanes in _lanes(flat, words)]
+    found = [(lanes * _factors(words)).sum(1, dtype=np.uint64) for lanes in _lanes(flat, words)]
     return _mixed(np.concatenate(found)) if found else np.zeros(0, np.uint64)
 
 
@@ -56,6 +56,11 @@ def deal(rows: np.ndarray, x: np.ndarray, y: np.ndarray, key: int, memory: Clien
     changed = len(known) > 0 and 2 * int(np.count_nonzero(new)) > len(rows)
     judging = new if changed or solo else jurors & new
     return Rows(rows[~jurors], rows[judging], whole[~jurors], changed)
+
+
+@lru_cache
+def _factors(words: int) -> np.ndarray:
+    return stream(0, "row fingerprints").integers(1, 2**63, words, np.uint64) | np.uint64(1)
 
 
 def _lanes(flat: np.ndarray, words: int) -> Iterator[np.ndarray]:

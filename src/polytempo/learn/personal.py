@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from polytempo.core.orders import SETTLED, SOLO, JuryScores, Personal
+from polytempo.core.orders import SETTLED, SOLO, TUTTI, JuryScores, Personal
 from polytempo.core.stateful import stateful
 
 SHARES = (0.0, 0.25, 0.5, 1.0)
@@ -22,6 +22,8 @@ KEEPS_ALL = 1.0
 """The most that beta may be."""
 TOO_LITTLE = 0.02
 """A smaller beta is 0."""
+AVERAGING = 0.5
+"""Share of the newest of its own models in the average."""
 POOL_ROWS_KEEPING = 20
 """Rows that the pool counts for when a client decides how much to keep, ..."""
 POOL_ROWS_USING = 60
@@ -81,7 +83,7 @@ def keeping(memory: ClientMemory, scores: JuryScores, personal: Personal) -> flo
     """``beta``, the share of its own model in what a client starts from: ``20 d^2``, where d is by how much the served
     model's Brier score is worse than that of its own, the pool counting for 20 rows. A client that is to play solo
     keeps all where it would keep something."""
-    if scores.changed:
+    if scores.changed or TUTTI in personal.parameters:
         return 0.0
     if memory.is_soloist:
         return 1.0
@@ -126,7 +128,9 @@ def remembered(memory: ClientMemory | None, trained: np.ndarray, known: np.ndarr
     the served model alone, and its history begins anew."""
     if memory is None or changed:
         return ClientMemory(trained, trained, np.unique(known))
-    return ClientMemory(trained, mixed(memory.average, trained, 0.5), np.union1d(memory.known, known), memory.numbers)
+    return ClientMemory(
+        trained, mixed(memory.average, trained, AVERAGING), np.union1d(memory.known, known), memory.numbers
+    )
 
 
 def with_solo_task(memory: ClientMemory, scores: JuryScores, personal: Personal) -> ClientMemory:

@@ -86,6 +86,8 @@ class Bench:
 
     recorded: bool = False
     """Does the package have records of its runs?"""
+    promises: bool = False
+    """Does it show whether Concerto keeps its promises?"""
 
     def all_seeds(self) -> range:
         return range(self.first_seed, self.first_seed + self.seeds)
@@ -125,6 +127,7 @@ def quick_form(bench: Bench) -> Bench:
         notes=f"To see that it runs, not to compare with the paper: {changed} in place of what the titles say.",
         tables=tables,
         recorded=False,
+        promises=False,
     )
 
 

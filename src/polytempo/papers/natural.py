@@ -62,5 +62,6 @@ benches.add(
         overview=USED,
         first_seed=FIRST_SEED,
         recorded=True,
+        promises=True,
     ),
 )

@@ -8,6 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from polytempo.papers.bench import Bench, Case, Column, Table
+from polytempo.papers.goals import goals
 from polytempo.papers.measuring import Folders, Measured, kept_runs, measure_table, measured
 from polytempo.papers.records import PUBLISHED, Figures, Records
 from polytempo.report.run import Run
@@ -15,6 +16,7 @@ from polytempo.sim.run import Progress
 
 OVERVIEW = "overview.md"
 RECORDS = "records.json"
+PROMISES = "promises.md"
 
 
 def run_bench(
@@ -28,7 +30,8 @@ def run_bench(
     """Run what is neither recorded nor in ``out/runs`` and write each table, as soon as it is complete, to
     ``out/BENCH/TABLE`` as .json, .md, .svg and .html; the paths of the Markdown. A recorded benchmark has its records
     in ``out/BENCH/records.json``, and its tables have all rows and seeds that are recorded. A benchmark with an
-    overview has it in ``out/BENCH/overview.md``: of all tables of the whole that are there, whenever they were run."""
+    overview has it in ``out/BENCH/overview.md``: of all tables of the whole that are there, whenever they were run. One
+    that shows what Concerto promises has it in ``out/BENCH/promises.md``."""
     written, directory, folders = [], out / bench.name, Folders(out / "runs", data_dir)
     for table in bench.tables:
         records = Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS) if bench.recorded else Records()
@@ -39,7 +42,14 @@ def run_bench(
         _draw(bench, table, kept_runs(shown, shown_table, folders), directory)
         if bench.overview is not None:
             (directory / OVERVIEW).write_text(_overview(bench, bench.overview, whole.tables, directory))
-    return [*written, directory / OVERVIEW] if bench.overview is not None else written
+    if bench.overview is not None:
+        written.append(directory / OVERVIEW)
+    if bench.promises:
+        shown, records = _shown(bench, whole), Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS)
+        page = goals(whole.tables, {table.name: measured(shown, table, records) for table in whole.tables})
+        (directory / PROMISES).write_text(page)
+        written.append(directory / PROMISES)
+    return written
 
 
 def _shown(bench: Bench, whole: Bench) -> Bench:

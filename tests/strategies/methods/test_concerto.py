@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from polytempo import simulate
-from polytempo.core.orders import JuryScores, Train
-from polytempo.strategies.methods.concerto import ALL, Concerto
+from polytempo.core.orders import TUTTI, JuryScores, Train
+from polytempo.strategies.methods.concerto import ALL, REHEARSALS, Concerto
 from polytempo.testing import begun, update, vector
 
 W = vector(0, 0, 0, 0)
@@ -89,6 +89,24 @@ def test_an_update_from_a_branch_moves_the_branch_and_everybodys_line() -> None:
     hand_in(strategy, order_of(strategy, 0), NORTH)
     moved = {number: not torch.equal(line.weights, before[number]) for number, line in strategy.lines.items()}
     assert moved == {number: number in (ALL, home) for number in strategy.lines}
+
+
+def test_a_client_starts_from_its_line_alone_in_its_first_tasks_and_in_the_first_with_a_new_branch() -> None:
+    strategy = concerto(8, coverage=1.0)
+    assert [rehearses(strategy, 0) for _ in range(REHEARSALS + 1)] == [True] * REHEARSALS + [False]
+    for client in range(1, 8):
+        rehearses(strategy, client)
+    assert len(strategy.lines) == 3
+    assert [rehearses(strategy, 0) for _ in range(REHEARSALS + 1)] == [True] * REHEARSALS + [False]
+    strategy.forget(0)
+    assert rehearses(strategy, 0)
+
+
+def rehearses(strategy: Concerto, client: int) -> bool:
+    """Does the client's next task start from the served model alone?"""
+    order = order_of(strategy, client)
+    hand_in(strategy, order, SOUTH if client % 2 else NORTH)
+    return order.personal is not None and TUTTI in order.personal.parameters
 
 
 def test_a_newcomer_goes_to_the_branch_whose_members_pulled_as_it_does() -> None:

@@ -3,13 +3,14 @@ that suits its data (the personal rule, ``parts/personal.py`` and ``learn/person
 models for all and, where clients pull apart clearly, a branch for each group (docs/methods/concerto.md)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field
 from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.core.orders import Candidates, Orders, Train
+from polytempo.core.orders import TUTTI, Candidates, Orders, Personal, Train
 from polytempo.core.splits import Split
 from polytempo.strategies.base.strategy import Strategy, strategy
 from polytempo.strategies.parts.cosines import nearest
@@ -18,6 +19,9 @@ from polytempo.strategies.parts.levels import ErrorLevels
 
 ALL = 0
 """The number of everybody's line."""
+REHEARSALS = 3
+"""A client's first tasks with everybody's line, and with a new branch, start from it alone. A new line serves badly. If
+all went on from their own models, which are better, they would not improve it."""
 
 
 @strategy("concerto")
@@ -45,6 +49,8 @@ class Concerto(Strategy):
         """Until the line branches: the clients' pulls on it."""
         self.pulls: dict[int, Tensor] = {}
         """Branch -> the common pull of its first members."""
+        self.rehearsals: dict[int, int] = {}
+        """Client -> tasks in which it still starts from its line alone, if it has begun to."""
         self.since_compared = 0
         """Updates since the clients' pulls were last compared."""
         self.split: list[Split] = []
@@ -58,6 +64,7 @@ class Concerto(Strategy):
     def forget(self, client: int) -> None:
         self.home.pop(client, None)
         self.lost.pop(client, None)
+        self.rehearsals.pop(client, None)
         self.levels.forget(client)
         self.directions.forget(client)
         super().forget(client)
@@ -83,7 +90,9 @@ class Concerto(Strategy):
             branches = [branch for number, branch in self.lines.items() if number != ALL]
             models, versions = zip(*((branch.weights, branch.version) for branch in branches), strict=True)
             return self.train(client, self.model, candidates=Candidates(models, versions))
-        return self.train(client, self.lines[line])
+        order, left = self.train(client, self.lines[line]), self.rehearsals.get(client, REHEARSALS)
+        self.rehearsals[client] = max(left - 1, 0)
+        return replace(order, personal=Personal(parameters={TUTTI: 1.0})) if left else order
 
     # Questions.
 
@@ -152,6 +161,7 @@ class Concerto(Strategy):
             self.lines[number] = Branch(self.model.weights, self.model.version)
             self.home.update(dict.fromkeys(members, number))
             self.pulls[number] = self.directions.common(members)
+            self.rehearsals.update(dict.fromkeys(members, REHEARSALS))
         why = {"eigengap": found.eigengap}
         self.split.append(Split(now, ALL, tuple(numbers), tuple(map(tuple, found.members)), why))
         self.directions = Directions()

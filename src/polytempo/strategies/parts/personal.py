@@ -81,13 +81,14 @@ class PersonalRule(Wrapper):
 
     def _as_personal(self, orders: Orders) -> Iterator[Order]:
         for order in orders or ():
-            yield replace(order, personal=self._personal_for(order.client)) if isinstance(order, Train) else order
+            yield replace(order, personal=self._personal_for(order)) if isinstance(order, Train) else order
 
-    def _personal_for(self, client: int) -> Personal:
-        told = self.personal()
-        if not self.tryout.plays_solo(client):
-            return told
-        return replace(told, parameters={SOLO: 1.0, SETTLED: 1.0} if self.tryout.decided else {SOLO: 1.0})
+    def _personal_for(self, order: Train) -> Personal:
+        """What the strategy says, the pool, and whether to play solo."""
+        parameters = {} if order.personal is None else dict(order.personal.parameters)
+        if self.tryout.plays_solo(order.client):
+            parameters |= {SOLO: 1.0, SETTLED: 1.0} if self.tryout.decided else {SOLO: 1.0}
+        return replace(self.personal(), parameters=parameters)
 
     # The pool.
 
