@@ -28,8 +28,8 @@ def goals(tables: Sequence[Table], figures: Mapping[str, Measured]) -> str:
     lines += [_line(table.title, figures[table.name]) for table in tables if _is_there(figures[table.name])]
     notes = (
         "Accuracies in %. The best rival is the one with the highest accuracy, used, served or own, on the reported "
-        "seeds: a harder measure than one that was picked beforehand. Margin: used accuracy of Concerto less the better "
-        f"of alone and the best rival; the goal is {-100 * MARGIN:.1f} or more. Better, worse: shares of clients in %; "
+        "seeds: a harder measure than one picked beforehand. Margin: Concerto's used accuracy less the better of "
+        f"alone and the best rival; the goal is {-100 * MARGIN:.1f} or more. Better, worse: shares of clients in %; "
         f"the goal is not more worse than better, and at most {100 * CHANCE:.0f} points more than in standalone-again. "
         f"MB: download as a multiple of FedAsync's; the goal is {MORE_BYTES} or less. Time to Standalone's accuracy as "
         f"a multiple of Standalone's; the goal is {HALF} or less where a method is more than {100 * HELPS:.0f} point "

@@ -8,7 +8,7 @@ from polytempo.core.orders import SETTLED, SOLO, JuryScores, Personal, Train
 from polytempo.core.state import digest, pack, unpack
 from polytempo.strategies import make_strategy
 from polytempo.strategies.parts.personal import PersonalRule
-from polytempo.strategies.parts.tryout import FEWEST, LENGTH, WARM_UP, Side, Tryout
+from polytempo.strategies.parts.tryout import FEWEST, LENGTH, MOST, WARM_UP, Side, Tryout
 from polytempo.testing import begun, update, vector
 
 CLIENTS = range(40)
@@ -28,6 +28,16 @@ def tried(solo: float, mixing: float, looks: int = 1) -> Tryout:
             looked = max(task + 1 - WARM_UP, 0) // LENGTH
             gains[client] = solo if tryout.plays_solo(client) else mixing
             tryout.take(client, report(0.5 - looked * (gains[client] + 0.01 * (client % 2))))
+    return tryout
+
+
+def alike(looks: int) -> Tryout:
+    """Both sides have improved as much."""
+    tryout = Tryout(seed=0)
+    for change in (0.1, -0.1) * (looks // 2):
+        tryout.solo.take(change)
+        tryout.mixing.take(change)
+    tryout._decide()
     return tryout
 
 
@@ -55,18 +65,17 @@ def test_nobody_plays_solo_when_those_who_mixed_improved_more() -> None:
 
 
 def test_nothing_is_decided_while_both_sides_improve_alike_or_few_were_looked_at() -> None:
-    tryout = Tryout(seed=0)
-    for change in (0.1, -0.1) * FEWEST:
-        tryout.solo.take(change)
-        tryout.mixing.take(change)
-    tryout._decide()
-    assert tryout.decided == ""
+    assert alike(FEWEST).decided == alike(MOST - 2).decided == ""
     few = Tryout(seed=0)
     for _ in range(FEWEST - 1):
         few.solo.take(-1.0)
         few.mixing.take(1.0)
     few._decide()
     assert few.decided == ""
+
+
+def test_when_in_doubt_all_play_solo() -> None:
+    assert alike(MOST).decided == "solo"
 
 
 def test_a_client_whose_data_have_changed_is_looked_at_anew() -> None:

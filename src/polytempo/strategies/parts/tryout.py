@@ -16,8 +16,10 @@ LENGTH = 8
 """Reports from one look at a client to the next."""
 FEWEST = 8
 """Looks at clients of each side before anything is decided."""
+MOST = 16
+"""Looks at each side after which it is decided in any case."""
 CLEAR = 1.0
-"""Standard errors by which one side must be ahead."""
+"""Standard errors by which one side must be ahead until then."""
 
 
 @stateful
@@ -81,10 +83,12 @@ class Tryout(Attributes):
         self.begun.pop(client, None)
 
     def _decide(self) -> None:
-        if min(self.solo.looks, self.mixing.looks) < FEWEST:
+        """In doubt for solo: nobody shall be worse off than alone."""
+        looks = min(self.solo.looks, self.mixing.looks)
+        if looks < FEWEST:
             return
         ahead = self.mixing.mean - self.solo.mean
         clear = CLEAR * (self.solo.variance_of_mean + self.mixing.variance_of_mean) ** 0.5
-        if abs(ahead) > clear:
-            self.decided = "solo" if ahead > 0 else "mixing"
+        if abs(ahead) > clear or looks >= MOST:
+            self.decided = "mixing" if ahead < -clear else "solo"
             self.reports, self.begun = {}, {}
