@@ -74,3 +74,12 @@ def test_a_world_in_which_concerto_keeps_all_promises():
 )
 def test_a_promise_is_missed_by(rows, missed):
     assert promised(**rows)[-1] == missed
+
+
+def test_a_rival_is_compared_on_the_seeds_that_it_has():
+    table = benches["natural"].tables[0]
+    rows = {case.label: {} for case in table.cases}
+    rows |= {"concerto": {1: figures(0.9), 2: figures(0.7)}, "standalone": {1: figures(0.5), 2: figures(0.5)}}
+    rows["fedavg"] = {1: figures(0.89), 5: figures(0.99)}
+    cells = goals([table], {table.name: rows}).splitlines()[-1].strip("|").split("|")
+    assert [cell.strip() for cell in cells[1:6]] == ["2", "80.0", "50.0", "fedavg used 89.0", "+1.0"]

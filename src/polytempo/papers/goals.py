@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
+from typing import NamedTuple
 
 from polytempo.papers.bench import Table
 from polytempo.papers.measuring import Measured
@@ -27,8 +28,9 @@ def goals(tables: Sequence[Table], figures: Mapping[str, Measured]) -> str:
     lines = ["| " + " | ".join((*TITLES, "missed")) + " |", "|---" * (len(TITLES) + 1) + "|"]
     lines += [_line(table.title, figures[table.name]) for table in tables if _is_there(figures[table.name])]
     notes = (
-        "Accuracies in %. The best rival is the one with the highest accuracy, used, served or own, on the reported "
-        "seeds: a harder measure than one picked beforehand. Margin: Concerto's used accuracy less the better of "
+        "Accuracies in %. The best rival is the one that is closest to Concerto or furthest ahead, with its used, "
+        "served or own models, on the reported seeds: a harder measure than one picked beforehand. It may have fewer "
+        "seeds than Concerto; both are compared on the same ones. Margin: Concerto's used accuracy less the better of "
         f"alone and the best rival; the goal is {-100 * MARGIN:.1f} or more. Better, worse: shares of clients in %; "
         f"the goal is not more worse than better, and at most {100 * CHANCE:.0f} points more than in standalone-again. "
         f"MB: download as a multiple of FedAsync's; the goal is {MORE_BYTES} or less. Time to Standalone's accuracy as "
@@ -42,25 +44,36 @@ def _is_there(rows: Measured) -> bool:
     return bool(rows[OURS] and rows[ALONE])
 
 
+class _Rival(NamedTuple):
+    """A row's best accuracy, which one it is, and by how much Concerto is better on the same seeds."""
+
+    margin: float
+    name: str
+    accuracy: float
+
+
 def _line(title: str, rows: Measured) -> str:
     ours = rows[OURS]
-    used, alone = _mean(ours, "accuracy_used"), _mean(_common(rows[ALONE], ours), "accuracy_used")
-    rivals = [label for label in rows if label not in (OURS, ALONE, AGAIN) and "+" not in label]
-    best, name = max(_best(label, _common(rows[label], ours)) for label in rivals)
+    used, alone = _mean(ours, "accuracy_used"), _mean(rows[ALONE], "accuracy_used")
+    labels = [label for label in rows if label not in (OURS, ALONE, AGAIN) and "+" not in label]
+    rivals = [_rival(label, rows[label], ours) for label in labels if _common(rows[label], ours)]
+    margin = min(rival.margin for rival in (_rival(ALONE, rows[ALONE], ours), *rivals))
+    helps = max(used, *(rival.accuracy for rival in rivals)) if rivals else used
     better, worse = _mean(ours, "better_off"), _mean(ours, "worse_off")
     again, plain = _common(rows[AGAIN], ours), _common(rows[PLAIN], ours)
     chance = _mean(again, "worse_off") if again else None
     bytes_down = _mean(_common(ours, plain), "bytes_down") / _mean(plain, "bytes_down") if plain else None
     time = _mean(ours, "time_to_alone") if _has(ours, "time_to_alone") else None
-    margin = used - max(alone, best)
     missed = {
         "margin": margin < -MARGIN,
         "worse": worse > better or (chance is not None and worse > chance + CHANCE),
         "MB": bytes_down is not None and bytes_down > MORE_BYTES,
-        "time": max(used, best) > alone + HELPS and (time is None or time > HALF),
+        "time": helps > alone + HELPS and (time is None or time > HALF),
     }
+    best = min(rivals, default=None)
     cells = (
-        *(title, str(len(ours)), _percent(used), _percent(alone), f"{name} {_percent(best)}" if name else "–"),
+        *(title, str(len(ours)), _percent(used), _percent(alone)),
+        "–" if best is None else f"{best.name} {_percent(best.accuracy)}",
         *(f"{100 * margin:+.1f}", f"{100 * better:.0f}", f"{100 * worse:.0f}", _number(chance, 100, 0)),
         *(_number(bytes_down, 1, 2), _number(time, 1, 2)),
         ", ".join(goal for goal, is_missed in missed.items() if is_missed) or "–",
@@ -68,11 +81,10 @@ def _line(title: str, rows: Measured) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _best(label: str, of: Mapping[int, Figures]) -> tuple[float, str]:
-    """A row's best accuracy and which it is."""
-    if not of:
-        return 0.0, ""
-    return max((_mean(of, name), f"{label} {word}") for name, word in ACCURACIES.items() if _has(of, name))
+def _rival(label: str, rival: Mapping[int, Figures], ours: Mapping[int, Figures]) -> _Rival:
+    theirs = _common(rival, ours)
+    best, word = max((_mean(theirs, name), word) for name, word in ACCURACIES.items() if _has(theirs, name))
+    return _Rival(_mean(_common(ours, theirs), "accuracy_used") - best, f"{label} {word}", best)
 
 
 def _common(of: Mapping[int, Figures], other: Mapping[int, Figures]) -> dict[int, Figures]:
