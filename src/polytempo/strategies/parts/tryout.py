@@ -16,7 +16,7 @@ LENGTH = 8
 """Reports from one look at a client to the next."""
 FEWEST = 8
 """Looks at clients of each side before anything is decided."""
-MOST = 16
+MOST = 32
 """Looks at each side after which it is decided in any case."""
 CLEAR = 1.0
 """Standard errors by which one side must be ahead until then."""
