@@ -100,6 +100,19 @@ def test_new_rows_judge_a_soloist_before_it_trains_on_them_jurors_or_not() -> No
     assert not after.changed
 
 
+def test_a_soloist_whose_data_change_has_a_jury_again_of_rows_that_it_was_never_trained_on() -> None:
+    whole = dealt(np.arange(200), memory=soloist(dealt(np.arange(200))))
+    memory = soloist(whole)
+    after = dealt(np.arange(150, 400), memory=memory)
+    assert after.changed
+    assert after.jury.tolist() == list(range(200, 400))
+    memory = trained(after, memory)
+    assert not memory.is_soloist
+    later = dealt(np.arange(150, 400), memory=memory)
+    assert set(later.jury) == set(dealt(np.arange(400)).jury) & set(range(200, 400))
+    assert not set(later.jury) & set(after.train)
+
+
 @given(st.lists(st.tuples(st.sets(st.integers(0, 399), min_size=1), st.booleans()), min_size=1, max_size=8))
 def test_no_judge_is_a_row_that_the_models_history_was_trained_on(held: list[tuple[set[int], bool]]) -> None:
     memory, history = None, set[int]()

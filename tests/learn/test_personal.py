@@ -16,13 +16,13 @@ from polytempo.learn.personal import (
     ENOUGH_SOLO_TASKS,
     SOLO_TASKS,
     ClientMemory,
+    begin,
     judge,
     keeping,
     mixed,
     outgoing,
     remembered,
     using,
-    with_solo_task,
 )
 from polytempo.learn.scoring import Scorer
 from polytempo.testing import tiny_dataset
@@ -85,15 +85,13 @@ def test_with_another_loss_a_row_scores_its_share_of_the_initial_models_loss() -
 
 
 def test_a_client_keeps_twenty_times_the_square_of_what_its_own_is_better_by() -> None:
-    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal()) == pytest.approx(20 * 0.1**2)
+    assert keeping(scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal()) == pytest.approx(20 * 0.1**2)
 
 
 def test_the_pool_counts_for_twenty_rows_when_a_client_decides_what_to_keep() -> None:
     pool = scores(1, (0,) * 4, (0.1, 0, 0, 0.4))
     d = (10 * 0.1 + 20 * 0.3) / 30
-    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal(pool=pool)) == pytest.approx(
-        min(20 * d * d, 1)
-    )
+    assert keeping(scores(10, (0,) * 4, (1.0, 9, 9, 2.0)), Personal(pool=pool)) == pytest.approx(min(20 * d * d, 1))
 
 
 @pytest.mark.parametrize(
@@ -102,68 +100,83 @@ def test_the_pool_counts_for_twenty_rows_when_a_client_decides_what_to_keep() ->
         (scores(10, (0,) * 4, (0.0, 0, 0, 10.0)), 1.0),
         (scores(10, (0,) * 4, (2.0, 0, 0, 1.0)), 0.0),
         (scores(100, (0,) * 4, (0.0, 0, 0, 3.0)), 0.0),
-        (scores(10, (0,) * 4, (0.0, 0, 0, 10.0), changed=True), 0.0),
         (scores(0, (0,) * 4, (0.0,) * 4), 0.0),
     ],
-    ids=["at most all", "nothing if the served one is better", "nothing below .02", "nothing of old data", "no jury"],
+    ids=["at most all", "nothing if the served one is better", "nothing below .02", "no jury"],
 )
 def test_a_client_keeps(said: JuryScores, kept: float) -> None:
-    assert keeping(ANY, said, Personal()) == kept
+    assert keeping(said, Personal()) == kept
 
 
 def test_a_client_that_plays_solo_keeps_all_where_it_would_keep_something() -> None:
     solo = Personal(parameters={SOLO: 1.0})
-    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 0, 0, 1.4)), solo) == 1.0  # 20 x .04^2 = .032
-    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 0, 0, 1.3)), solo) == 0.0
-    assert keeping(ANY, scores(10, (0,) * 4, (1.0, 0, 0, 9.0), changed=True), solo) == 0.0
+    assert keeping(scores(10, (0,) * 4, (1.0, 0, 0, 1.4)), solo) == 1.0  # 20 x .04^2 = .032
+    assert keeping(scores(10, (0,) * 4, (1.0, 0, 0, 1.3)), solo) == 0.0
 
 
 def test_a_client_that_plays_with_all_others_keeps_nothing_of_its_own() -> None:
     said = scores(10, (0,) * 4, (0.0, 0, 0, 9.0))
-    assert keeping(ANY, said, Personal(parameters={TUTTI: 1.0})) == 0.0
-    assert keeping(ANY, said, Personal(parameters={TUTTI: 1.0, SOLO: 1.0})) == 0.0
+    assert keeping(said, Personal(parameters={TUTTI: 1.0})) == 0.0
+    assert keeping(said, Personal(parameters={TUTTI: 1.0, SOLO: 1.0})) == 0.0
 
 
 # Soloists.
 
 OWN_IS_BEST = scores(10, (0, 1, 1, 1), (1.0, 2, 2, 2))
+A_MIXTURE_IS_BEST = scores(10, (1, 0, 1, 1), (1.0, 0, 2, 2))
 FOR_GOOD = Personal(parameters={SOLO: 1.0, SETTLED: 1.0})
+
+
+def counted(memory: ClientMemory, said: JuryScores, told: Personal, chooses: bool = False) -> ClientMemory:
+    return begin(memory, said, told, chooses).memory
 
 
 def test_a_client_is_a_soloist_after_three_tasks_for_good_in_which_it_would_use_its_own_alone() -> None:
     memory = ANY
     for _ in range(ENOUGH_SOLO_TASKS):
         assert not memory.is_soloist
-        memory = with_solo_task(memory, OWN_IS_BEST, FOR_GOOD)
+        memory = counted(memory, OWN_IS_BEST, FOR_GOOD)
     assert memory.is_soloist
-    assert with_solo_task(memory, NO_JURY, FOR_GOOD).is_soloist
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "told", "chooses"),
     [
-        (OWN_IS_BEST, Personal(parameters={SOLO: 1.0})),
-        (OWN_IS_BEST, Personal()),
-        (scores(10, (1, 0, 1, 1), (1.0, 0, 2, 2)), FOR_GOOD),
-        (replace(OWN_IS_BEST, changed=True), FOR_GOOD),
+        (OWN_IS_BEST, Personal(parameters={SOLO: 1.0}), False),
+        (OWN_IS_BEST, Personal(), False),
+        (A_MIXTURE_IS_BEST, FOR_GOOD, False),
+        (replace(OWN_IS_BEST, changed=True), FOR_GOOD, False),
+        (OWN_IS_BEST, FOR_GOOD, True),
+        (NO_JURY, replace(FOR_GOOD, pool=scores(1, (0, 1, 1, 1), (0, 1, 1, 1))), False),
+        (OWN_IS_BEST, Personal(parameters={**FOR_GOOD.parameters, TUTTI: 1.0}), False),
     ],
-    ids=["it is only tried out", "it does not play solo", "a mixture is better", "its data have changed"],
+    ids=["tried out", "not solo", "a mixture is better", "data changed", "candidates", "no jury", "a rehearsal"],
 )
-def test_its_count_begins_anew_if(said: JuryScores, told: Personal) -> None:
-    twice = with_solo_task(with_solo_task(ANY, OWN_IS_BEST, FOR_GOOD), OWN_IS_BEST, FOR_GOOD)
-    assert with_solo_task(twice, said, told).numbers == {}
+def test_the_count_begins_anew_with(said: JuryScores, told: Personal, chooses: bool) -> None:
+    twice = counted(counted(ANY, OWN_IS_BEST, FOR_GOOD), OWN_IS_BEST, FOR_GOOD)
+    assert counted(twice, said, told, chooses).numbers == {}
 
 
-def test_a_soloist_keeps_and_uses_its_own_whatever_the_pool_says_until_its_data_change() -> None:
+@pytest.mark.parametrize("parameters", [{}, {TUTTI: 1.0}, FOR_GOOD.parameters], ids=["nothing", "a rehearsal", "solo"])
+def test_a_soloist_goes_on_from_its_own_whatever_the_server_and_the_pool_say(parameters: dict[str, float]) -> None:
     pool = scores(1, (1.0, 1, 1, 0), (1.0, 1, 1, 0))
-    assert keeping(SOLOIST, NO_JURY, Personal(pool=pool)) == 1.0
+    assert begin(SOLOIST, NO_JURY, Personal("jury", parameters, pool), False) == (1.0, SOLOIST)
     assert using(SOLOIST, NO_JURY, pool) == 0.0
+
+
+def test_new_rows_that_prefer_a_mixture_end_a_soloist() -> None:
+    assert counted(SOLOIST, OWN_IS_BEST, FOR_GOOD).is_soloist
+    assert not counted(SOLOIST, A_MIXTURE_IS_BEST, FOR_GOOD).is_soloist
+    assert using(SOLOIST, A_MIXTURE_IS_BEST, None) == 0.25
+
+
+def test_a_soloist_whose_data_have_changed_or_that_chooses_a_model_is_none_any_more() -> None:
     moved = scores(10, (5, 5, 5, 0), (5, 5, 5, 0), changed=True)
-    assert keeping(SOLOIST, moved, Personal(pool=pool)) == 0.0
-    assert using(SOLOIST, moved, pool) == 1.0
-
-
-def test_a_soloist_whose_data_have_changed_is_none_any_more() -> None:
+    assert begin(SOLOIST, moved, FOR_GOOD, False).beta == 0.0
+    assert not counted(SOLOIST, moved, FOR_GOOD).is_soloist
+    assert using(SOLOIST, moved, None) == 1.0
+    assert begin(SOLOIST, NO_JURY, FOR_GOOD, True).beta == 0.0
+    assert not counted(SOLOIST, NO_JURY, FOR_GOOD, chooses=True).is_soloist
     assert remembered(SOLOIST, floats(2), np.array([5]), changed=False).is_soloist
     assert not remembered(SOLOIST, floats(2), np.array([5]), changed=True).is_soloist
 
@@ -260,7 +273,7 @@ def test_a_client_with_a_good_model_of_its_own_trains_that_and_hands_in_progress
     done = carried_out(made, memory, order(served))
     assert done.update.jury is not None
     assert done.update.jury.rows == len(rows_of().jury) > 0
-    assert keeping(ANY, done.update.jury, Personal()) == 1.0
+    assert keeping(done.update.jury, Personal()) == 1.0
     alone = made.carry_out(Assignment(order(torch.from_numpy(memory.own)), X, Y, rows_of().train, 6, 0, 0))
     assert torch.equal(done.own, alone.update.weights)
     assert torch.equal(done.update.start, served)

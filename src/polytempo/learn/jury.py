@@ -2,7 +2,7 @@
 
 Whether a row is a juror is a keyed hash of its features. So a row that comes later, or leaves and comes back, keeps its
 part, and two equal rows have the same part. A soloist uses nothing but its own model. It needs no jury and trains on
-all rows; new ones judge it once, before it trains on them."""
+all rows; new ones judge it once, before it trains on them. When most rows are new, it has a jury among them again."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -48,19 +48,23 @@ def deal(rows: np.ndarray, x: np.ndarray, y: np.ndarray, key: int, memory: Clien
     """Deal a client's rows to training and jury. ``x`` and ``y`` are fingerprints of their features and labels. If all
     rows would be jurors, all are trained on."""
     solo, known = (False, np.zeros(0, np.int64)) if memory is None else (memory.is_soloist, memory.known)
-    jurors = _mixed(x ^ np.uint64(key)) % np.uint64(ONE_IN) == 0
-    if solo or jurors.all():
-        jurors = np.zeros(len(rows), bool)
     whole = _mixed(x + _ODD * y).view(np.int64)
     new = ~_among(whole, known)
     changed = len(known) > 0 and 2 * int(np.count_nonzero(new)) > len(rows)
+    jurors = _mixed(x ^ np.uint64(key)) % np.uint64(ONE_IN) == 0
+    if solo:
+        jurors &= new & changed
+    if jurors.all():
+        jurors = np.zeros(len(rows), bool)
     judging = new if changed or solo else jurors & new
     return Rows(rows[~jurors], rows[judging], whole[~jurors], changed)
 
 
 @lru_cache
 def _factors(words: int) -> np.ndarray:
-    return stream(0, "row fingerprints").integers(1, 2**63, words, np.uint64) | np.uint64(1)
+    factors = stream(0, "row fingerprints").integers(1, 2**63, words, np.uint64) | np.uint64(1)
+    factors.setflags(write=False)
+    return factors
 
 
 def _lanes(flat: np.ndarray, words: int) -> Iterator[np.ndarray]:

@@ -8,6 +8,7 @@ Under ``jury`` a client keeps its own model ``w`` and the average ``v`` of its o
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,8 @@ POOL_ROWS_USING = 60
 """... and when it decides what to use."""
 
 ENOUGH_SOLO_TASKS = 3
-"""Tasks running in which a client plays solo for good and would use nothing but its own: then it is a soloist."""
+"""Tasks running in which a client plays solo for good and its jury would use nothing but its own: then it is a
+soloist."""
 SOLO_TASKS = "solo_tasks"
 
 NO_VECTOR = np.zeros(0, np.float32)
@@ -56,7 +58,7 @@ class ClientMemory:
 
     @property
     def is_soloist(self) -> bool:
-        """Does it go on from its own model alone and use nothing else, until its data change?"""
+        """Does it go on from its own model alone, use nothing else and train on all rows, until new rows object?"""
         return self.numbers.get(SOLO_TASKS, 0) >= ENOUGH_SOLO_TASKS
 
     @property
@@ -79,14 +81,37 @@ def judge(
     return JuryScores(len(jury), tuple(errors.tolist()), tuple(briers.tolist()), changed)
 
 
-def keeping(memory: ClientMemory, scores: JuryScores, personal: Personal) -> float:
+class Beginning(NamedTuple):
+    """What a client decides before it trains."""
+
+    beta: float
+    """The share of its own model in what it starts from."""
+    memory: ClientMemory
+    """What it remembers, with the tasks that it has played solo counted."""
+
+
+def begin(memory: ClientMemory, scores: JuryScores, personal: Personal, chooses: bool) -> Beginning:
+    """Decide what to start from. A client whose data have changed, or that ``chooses`` among models, starts from the
+    served one. A soloist starts from its own as long as no row that is new to it prefers a mixture. Others go by the
+    rule, and count the tasks running in which they play solo for good and their jury would use nothing but their
+    own."""
+    own_is_best = using(memory, scores, personal.pool) == 0
+    if scores.changed or chooses:
+        return Beginning(0.0, replace(memory, numbers={}))
+    if memory.is_soloist and own_is_best:
+        return Beginning(KEEPS_ALL, memory)
+    beta = keeping(scores, personal)
+    if SETTLED in personal.parameters and beta == KEEPS_ALL and scores.rows and own_is_best:
+        return Beginning(beta, replace(memory, numbers={SOLO_TASKS: memory.numbers.get(SOLO_TASKS, 0) + 1}))
+    return Beginning(beta, replace(memory, numbers={}))
+
+
+def keeping(scores: JuryScores, personal: Personal) -> float:
     """``beta``, the share of its own model in what a client starts from: ``20 d^2``, where d is by how much the served
     model's Brier score is worse than that of its own, the pool counting for 20 rows. A client that is to play solo
-    keeps all where it would keep something."""
-    if scores.changed or TUTTI in personal.parameters:
+    keeps all where it would keep something; one that is to play with all others keeps nothing."""
+    if TUTTI in personal.parameters:
         return 0.0
-    if memory.is_soloist:
-        return 1.0
     rows, (own, *_, served) = _with_pool(scores, personal.pool, POOL_ROWS_KEEPING, lambda of: of.briers)
     d = max((served - own) / rows, 0.0) if rows else 0.0
     beta = min(KEEPING * d * d, KEEPS_ALL)
@@ -97,8 +122,8 @@ def keeping(memory: ClientMemory, scores: JuryScores, personal: Personal) -> flo
 
 def using(memory: ClientMemory, scores: JuryScores, pool: JuryScores | None) -> float:
     """``x*``, the share of the served model in what a client uses: the one with the least sum of error and Brier score,
-    the pool counting for 60 rows. Without jury and pool, and for a soloist, its own."""
-    if memory.is_soloist and not scores.changed:
+    the pool counting for 60 rows. Without jury and pool, and for a soloist without new rows, its own."""
+    if memory.is_soloist and not scores.rows:
         return SHARES[0]
     _, sums = _with_pool(scores, pool, POOL_ROWS_USING, lambda of: np.add(of.errors, of.briers))
     return SHARES[int(np.argmin(sums))]
@@ -131,15 +156,6 @@ def remembered(memory: ClientMemory | None, trained: np.ndarray, known: np.ndarr
     return ClientMemory(
         trained, mixed(memory.average, trained, AVERAGING), np.union1d(memory.known, known), memory.numbers
     )
-
-
-def with_solo_task(memory: ClientMemory, scores: JuryScores, personal: Personal) -> ClientMemory:
-    """The same memory, with one more task in which the client plays solo for good and would use nothing but its own; or
-    with none, if it does not."""
-    solo = SETTLED in personal.parameters and keeping(memory, scores, personal) == 1
-    if scores.changed or not solo or using(memory, scores, personal.pool) > 0:
-        return replace(memory, numbers={})
-    return replace(memory, numbers={SOLO_TASKS: memory.numbers.get(SOLO_TASKS, 0) + 1})
 
 
 def _with_pool(

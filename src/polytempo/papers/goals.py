@@ -30,7 +30,8 @@ def goals(tables: Sequence[Table], figures: Mapping[str, Measured]) -> str:
     notes = (
         "Accuracies in %. The best rival is the one that is closest to Concerto or furthest ahead, with its used, "
         "served or own models, on the reported seeds: a harder measure than one picked beforehand. It may have fewer "
-        "seeds than Concerto; both are compared on the same ones. Margin: Concerto's used accuracy less the better of "
+        "seeds than Concerto; both are compared on the same ones. Methods with our rule (+ personal) are no rivals. "
+        "Margin: Concerto's used accuracy less the better of "
         f"alone and the best rival; the goal is {-100 * MARGIN:.1f} or more. Better, worse: shares of clients in %; "
         f"the goal is not more worse than better, and at most {100 * CHANCE:.0f} points more than in standalone-again. "
         f"MB: download as a multiple of FedAsync's; the goal is {MORE_BYTES} or less. Time to Standalone's accuracy as "
@@ -41,7 +42,7 @@ def goals(tables: Sequence[Table], figures: Mapping[str, Measured]) -> str:
 
 
 def _is_there(rows: Measured) -> bool:
-    return bool(rows[OURS] and rows[ALONE])
+    return bool(_common(rows[OURS], rows[ALONE]))
 
 
 class _Rival(NamedTuple):
@@ -54,7 +55,7 @@ class _Rival(NamedTuple):
 
 def _line(title: str, rows: Measured) -> str:
     ours = rows[OURS]
-    used, alone = _mean(ours, "accuracy_used"), _mean(rows[ALONE], "accuracy_used")
+    used, alone = _mean(ours, "accuracy_used"), _mean(_common(rows[ALONE], ours), "accuracy_used")
     labels = [label for label in rows if label not in (OURS, ALONE, AGAIN) and "+" not in label]
     rivals = [_rival(label, rows[label], ours) for label in labels if _common(rows[label], ours)]
     margin = min(rival.margin for rival in (_rival(ALONE, rows[ALONE], ours), *rivals))
@@ -96,7 +97,7 @@ def _has(of: Mapping[int, Figures], name: str) -> bool:
 
 
 def _mean(of: Mapping[int, Figures], name: str) -> float:
-    return mean(figures.get(name) or 0.0 for figures in of.values())
+    return mean(value for figures in of.values() if (value := figures.get(name)) is not None)
 
 
 def _percent(share: float) -> str:

@@ -53,7 +53,7 @@ def a_rule(memory: bool = True) -> OwnRule:
     if memory:
         kept.prepare(3, Remembered(ClientMemory(OWN, AVERAGE)))
     rule = OwnRule(kept)
-    rule.deal(X, Y, jury_key(0, 0), None)
+    rule.deal(X, Y, jury_key(0, 0), a_task())
     return rule
 
 
@@ -81,14 +81,14 @@ def test_a_client_starts_from_a_mixture_and_hands_in_its_progress_from_what_it_w
     assert out.kept.memory is not None
     assert np.array_equal(out.kept.memory.own, trained)
     assert np.array_equal(out.kept.memory.average, AVERAGE + np.float32(0.5) * (trained - AVERAGE))
-    assert len(out.kept.memory.known) == len(rule.deal(X, Y, jury_key(0, 0), None))
+    assert len(out.kept.memory.known) == len(rule.deal(X, Y, jury_key(0, 0), a_task()))
 
 
 def test_the_report_is_what_the_jury_said_of_four_mixtures() -> None:
     rule, task = a_rule(), a_task()
     rule.start(task, much_better, None, SCHEMA)
     report = rule.result(task, task.tensors, None, SCHEMA).jury
-    rows = len(X) - len(rule.deal(X, Y, jury_key(0, 0), None))
+    rows = len(X) - len(rule.deal(X, Y, jury_key(0, 0), a_task()))
     assert 0 < rows < 25
     assert isinstance(report, JuryScores)
     assert (report.rows, report.changed) == (rows, False)
@@ -271,3 +271,19 @@ def test_a_soloist_has_all_rows_to_train_on_and_goes_on_from_its_own() -> None:
     rule.memory.prepare(3, Remembered(ClientMemory(OWN, AVERAGE, numbers={SOLO_TASKS: ENOUGH_SOLO_TASKS})))
     assert rule.deal(X, Y, jury_key(0, 0), task).tolist() == list(range(len(X)))
     assert np.array_equal(rule.start(task, much_better, None, SCHEMA), OWN)
+    out = rule.result(task, task.tensors, None, SCHEMA)
+    assert out.kept is not None
+    assert out.kept.memory is not None
+    assert len(out.kept.memory.known) == len(X)
+    assert out.kept.memory.is_soloist
+
+
+def test_a_soloist_that_was_dealt_rows_for_any_task_keeps_its_jury() -> None:
+    rule, task = a_rule(), a_task()
+    rule.memory.prepare(3, Remembered(ClientMemory(OWN, AVERAGE, numbers={SOLO_TASKS: ENOUGH_SOLO_TASKS})))
+    rows = rule.deal(X, Y, jury_key(0, 0), None)
+    rule.start(task, much_better, None, SCHEMA)
+    out = rule.result(task, task.tensors, None, SCHEMA)
+    assert out.kept is not None
+    assert out.kept.memory is not None
+    assert len(out.kept.memory.known) == len(rows) < len(X)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from polytempo.core.errors import UserError
 from polytempo.core.state import digest
+from polytempo.learn.personal import ENOUGH_SOLO_TASKS, SOLO_TASKS, ClientMemory
 from polytempo.serve.client import join as join_module
 from polytempo.serve.client.connection import Connection
 from polytempo.serve.client.join import Trained, join
@@ -258,3 +259,15 @@ def test_a_memory_is_that_of_one_client_and_one_model(tmp_path: Path, caplog: py
     again.open(other)
     assert again.as_of(7) == Remembered()
     assert caplog.messages == ["memory unreadable"]
+
+
+def test_a_soloist_that_was_killed_is_still_one(tmp_path: Path) -> None:
+    welcome, model = Welcome(client=0, names=["w"], seed=1), np.ones(2, np.float32)
+    memory = OwnMemory(tmp_path / "memory")
+    memory.open(welcome)
+    memory.prepare(7, Remembered(ClientMemory(model, model, numbers={SOLO_TASKS: ENOUGH_SOLO_TASKS})))
+    again = OwnMemory(tmp_path / "memory")
+    again.open(welcome)
+    kept = again.as_of(7).memory
+    assert kept is not None
+    assert kept.is_soloist

@@ -102,6 +102,13 @@ def test_a_client_starts_from_its_line_alone_in_its_first_tasks_and_in_the_first
     assert rehearses(strategy, 0)
 
 
+def test_a_task_that_is_not_handed_in_is_no_rehearsal() -> None:
+    strategy = concerto(8)
+    for _ in range(REHEARSALS):
+        order_of(strategy, 0)
+    assert rehearses(strategy, 0)
+
+
 def rehearses(strategy: Concerto, client: int) -> bool:
     """Does the client's next task start from the served model alone?"""
     order = order_of(strategy, client)
@@ -116,6 +123,7 @@ def test_a_newcomer_goes_to_the_branch_whose_members_pulled_as_it_does() -> None
     assert torch.equal(order.weights, strategy.model.weights)
     hand_in(strategy, order, SOUTH * 0.1)
     assert strategy.home[8] == strategy.home[1]
+    assert [rehearses(strategy, 8) for _ in range(REHEARSALS + 1)] == [True] * REHEARSALS + [False]
 
 
 def test_a_client_whose_error_jumps_chooses_its_branch_anew() -> None:

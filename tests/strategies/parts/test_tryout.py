@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polytempo.core.orders import SETTLED, SOLO, JuryScores, Personal, Train
+from polytempo.core.orders import SETTLED, SOLO, TUTTI, JuryScores, Personal, Train
 from polytempo.core.state import digest, pack, unpack
 from polytempo.strategies import make_strategy
 from polytempo.strategies.parts.personal import PersonalRule
@@ -113,3 +113,13 @@ def test_a_tryout_is_saved_with_the_strategy_and_orders_say_who_plays_solo() -> 
     assert order.personal == Personal(parameters={SOLO: 1.0, SETTLED: 1.0})
     list(other.updated(update(0, 0, vector(1, 2), vector(1, 2)), 1.0) or ())
     other.forget(0)
+
+
+def test_a_client_that_rehearses_does_not_play_solo_and_is_looked_at_anew() -> None:
+    strategy = begun(PersonalRule(make_strategy("concerto", {})), vector(1, 2), 3)
+    strategy.tryout = tried(solo=0.1, mixing=0.02)
+    strategy.tryout.begun[0] = (0.5, 3)
+    (order,) = strategy.ready(0, 0.0) or ()
+    assert isinstance(order, Train)
+    assert order.personal == Personal(parameters={TUTTI: 1.0})
+    assert strategy.tryout.begun == {}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polytempo.core.orders import JuryScores, Objective, Personal
 from polytempo.core.vectors import tensor_of, trained_entries
-from polytempo.learn.personal import ClientMemory, judge, keeping, mixed, outgoing, remembered, using, with_solo_task
+from polytempo.learn.personal import ClientMemory, begin, judge, mixed, outgoing, remembered, using
 from polytempo.learn.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ class JuryRule(Rule):
 
         scores = judge(a.memory, served.numpy(), a.dealt.jury, score, a.dealt.changed)
         self.scores = scores if scores.rows else None
-        if candidate is None:
-            self._beta = keeping(a.memory, scores, a.order.personal)
-        self._before = with_solo_task(a.memory, scores, a.order.personal)
+        self._beta, self._before = begin(a.memory, scores, a.order.personal, chooses=candidate is not None)
         trained = trained_entries(learner.schema, a.order.mask, a.order.trainable)
         self._trained = None if trained is None else trained.numpy()
 

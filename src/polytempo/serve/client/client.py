@@ -114,7 +114,8 @@ class Client:
     def deal(self, x: np.ndarray, y: np.ndarray, task: Task | None = None) -> np.ndarray:
         """Where clients keep models of their own (``serve --personal``): which rows of one's data to train on, for this
         task. One in ten is not among them. These judge models, and no model of this client may be trained on them. A
-        client that uses nothing but its own model any more has all rows. Call it again when the data have changed."""
+        client that has settled for its own model alone has all rows; without a task, these nine in ten as well. Call it
+        again when the data have changed."""
         number, _, seed = self.wait_for_welcome()
         return self._rule.deal(x, y, jury_key(seed, number), task)
 

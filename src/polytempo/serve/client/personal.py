@@ -11,7 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.orders import JuryScores, Personal
 from polytempo.core.schema import Schema
 from polytempo.learn.jury import Rows, deal, fingerprints
-from polytempo.learn.personal import ClientMemory, judge, keeping, mixed, outgoing, remembered, using, with_solo_task
+from polytempo.learn.personal import ClientMemory, begin, judge, mixed, outgoing, remembered, using
 from polytempo.serve.client.memory import OwnMemory, Remembered
 from polytempo.serve.client.uploads import end_of, start_of, trained_by
 from polytempo.serve.protocol.tasks import Model, Task, Tensors
@@ -48,12 +48,16 @@ class OwnRule:
         self.memory = memory
         self._features, self._labels = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
         self._key: int | None = None
+        self._handed_out = np.zeros(0, np.int64)
+        """Fingerprints of the rows that were handed out to train on."""
         self._begun: _Begun | None = None
 
     def deal(self, x: np.ndarray, y: np.ndarray, key: int, task: Task | None) -> np.ndarray:
-        """The rows to train on, for a task or in general. The others are the jury."""
+        """The rows to train on, for this task or for any. The others are the jury."""
         self._features, self._labels, self._key = fingerprints(x), fingerprints(y), key
-        return self._dealt(None if task is None else self.memory.as_of(task.answered).memory).train
+        rows = self._dealt(None if task is None else self.memory.as_of(task.answered).memory)
+        self._handed_out = rows.known
+        return rows.train
 
     def start(self, task: Task, score: NamedScore, chosen: int | None, schema: Schema) -> np.ndarray:
         """What to train from. The jury is asked once per task, also if refreshes come."""
@@ -99,12 +103,11 @@ class OwnRule:
         chosen: int | None,
     ) -> _Begun:
         before = self.memory.as_of(task.answered)
-        rows = self._dealt(before.memory)
+        rows = self._dealt(before.memory)._replace(known=self._handed_out)
         if before.memory is None:
             return _Begun(task, before, rows, None, 0.0, None)
         scores = judge(before.memory, served, rows.jury, score, rows.changed)
-        beta = keeping(before.memory, scores, personal) if chosen is None else 0.0
-        counted = with_solo_task(before.memory, scores, personal)
+        beta, counted = begin(before.memory, scores, personal, chooses=chosen is not None)
         return _Begun(task, before, rows, scores if scores.rows else None, beta, counted)
 
     def _started(self, begun: _Begun, served: np.ndarray, schema: Schema) -> np.ndarray:

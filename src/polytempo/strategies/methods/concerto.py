@@ -50,7 +50,7 @@ class Concerto(Strategy):
         self.pulls: dict[int, Tensor] = {}
         """Branch -> the common pull of its first members."""
         self.rehearsals: dict[int, int] = {}
-        """Client -> tasks in which it still starts from its line alone, if it has begun to."""
+        """Client -> tasks in which it still starts from its line alone, once it has done one."""
         self.since_compared = 0
         """Updates since the clients' pulls were last compared."""
         self.split: list[Split] = []
@@ -90,9 +90,9 @@ class Concerto(Strategy):
             branches = [branch for number, branch in self.lines.items() if number != ALL]
             models, versions = zip(*((branch.weights, branch.version) for branch in branches), strict=True)
             return self.train(client, self.model, candidates=Candidates(models, versions))
-        order, left = self.train(client, self.lines[line]), self.rehearsals.get(client, REHEARSALS)
-        self.rehearsals[client] = max(left - 1, 0)
-        return replace(order, personal=Personal(parameters={TUTTI: 1.0})) if left else order
+        order = self.train(client, self.lines[line])
+        rehearses = self.rehearsals.get(client, REHEARSALS) > 0
+        return replace(order, personal=Personal(parameters={TUTTI: 1.0})) if rehearses else order
 
     # Questions.
 
@@ -129,6 +129,7 @@ class Concerto(Strategy):
             self.lost[client] = True
         if self.pulls and client not in self.home and client not in self.lost:
             self.home[client] = nearest(update.own.delta, self.pulls, otherwise=ALL + 1)
+            self.rehearsals[client] = REHEARSALS
         return line
 
     def _share(self, number: int, tau: int) -> float:
@@ -140,7 +141,9 @@ class Concerto(Strategy):
     # Branching.
 
     def _end_training(self, update: Update, now: float) -> None:
-        self.training.pop(update.client, None)
+        line = self.training.pop(update.client, None)
+        if line == self.home.get(update.client, ALL):
+            self.rehearsals[update.client] = max(self.rehearsals.get(update.client, REHEARSALS) - 1, 0)
         if self.pulls:
             return
         self.directions.take(update.client, update.own.delta)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from polytempo.core.events import Update
-from polytempo.core.orders import SETTLED, SOLO, JuryScores, Order, Orders, Personal, Train
+from polytempo.core.orders import SETTLED, SOLO, TUTTI, JuryScores, Order, Orders, Personal, Train
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.tryout import Tryout
 
@@ -86,7 +86,9 @@ class PersonalRule(Wrapper):
     def _personal_for(self, order: Train) -> Personal:
         """What the strategy says, the pool, and whether to play solo."""
         parameters = {} if order.personal is None else dict(order.personal.parameters)
-        if self.tryout.plays_solo(order.client):
+        if TUTTI in parameters:
+            self.tryout.look_anew(order.client)
+        elif self.tryout.plays_solo(order.client):
             parameters |= {SOLO: 1.0, SETTLED: 1.0} if self.tryout.decided else {SOLO: 1.0}
         return replace(self.personal(), parameters=parameters)
 

@@ -67,7 +67,7 @@ class Tryout(Attributes):
             return
         self.reports[client] = self.reports.get(client, 0) + 1
         if report.changed or self.reports[client] < WARM_UP:
-            self.begun.pop(client, None)
+            self.look_anew(client)
             return
         now = report.briers[0] / report.rows
         before, since = self.begun.get(client, (now, -1))
@@ -77,6 +77,10 @@ class Tryout(Attributes):
         (self.solo if self.plays_solo(client) else self.mixing).take(now - before)
         self.begun[client] = (now, 0)
         self._decide()
+
+    def look_anew(self, client: int) -> None:
+        """What comes next says nothing of either side: the client is looked at from there on."""
+        self.begun.pop(client, None)
 
     def forget(self, client: int) -> None:
         self.reports.pop(client, None)
