@@ -1,5 +1,8 @@
 """The tryout: who improves more, those who go on alone or those who mix."""
 
+import math
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +11,7 @@ from polytempo.core.orders import SETTLED, SOLO, TUTTI, JuryScores, Personal, Tr
 from polytempo.core.state import digest, pack, unpack
 from polytempo.strategies import make_strategy
 from polytempo.strategies.parts.personal import PersonalRule
-from polytempo.strategies.parts.tryout import FEWEST, LENGTH, MOST, WARM_UP, Side, Tryout
+from polytempo.strategies.parts.tryout import BEFORE, FEWEST, LENGTH, MOST, WARM_UP, Side, Tryout
 from polytempo.testing import begun, update, vector
 
 CLIENTS = range(40)
@@ -18,25 +21,23 @@ def report(brier: float, rows: int = 10, changed: bool = False) -> JuryScores:
     return JuryScores(rows, (0.0,) * 4, (brier * rows, 0.0, 0.0, 0.0), changed)
 
 
-def tried(solo: float, mixing: float, looks: int = 1) -> Tryout:
-    """Everybody begins with .5. At each look the soloists are better by ``solo``, the others by ``mixing``, and every
-    second client by a little more."""
+def tried(solo: float, mixing: float) -> Tryout:
+    """Everybody begins with .5 and has, from the warm-up to the first look, these scores; every second client a little
+    less."""
     tryout = Tryout(seed=0)
-    gains: dict[int, float] = {}
-    for task in range(WARM_UP + looks * LENGTH):
+    for task in range(WARM_UP + LENGTH):
         for client in CLIENTS:
-            looked = max(task + 1 - WARM_UP, 0) // LENGTH
-            gains[client] = solo if tryout.plays_solo(client) else mixing
-            tryout.take(client, report(0.5 - looked * (gains[client] + 0.01 * (client % 2))))
+            now = solo if tryout.plays_solo(client) else mixing
+            tryout.take(client, report(0.5 if task < WARM_UP else now - 0.01 * (client % 2)))
     return tryout
 
 
 def alike(looks: int) -> Tryout:
     """Both sides have improved as much."""
     tryout = Tryout(seed=0)
-    for change in (0.1, -0.1) * (looks // 2):
-        tryout.solo.take(change)
-        tryout.mixing.take(change)
+    for client in range(looks):
+        for side in (tryout.solo, tryout.mixing):
+            side.take(client, 0.1 * (-1) ** client)
     tryout._decide()
     return tryout
 
@@ -53,13 +54,13 @@ def test_a_quarter_of_the_clients_plays_solo_once_everybody_has_had_something_of
 
 
 def test_all_play_solo_when_those_who_did_improved_more() -> None:
-    tryout = tried(solo=0.1, mixing=0.02)
+    tryout = tried(solo=0.4, mixing=0.48)
     assert tryout.decided == "solo"
     assert all(map(tryout.plays_solo, range(100)))
 
 
 def test_nobody_plays_solo_when_those_who_mixed_improved_more() -> None:
-    tryout = tried(solo=0.02, mixing=0.1)
+    tryout = tried(solo=0.48, mixing=0.4)
     assert tryout.decided == "mixing"
     assert not any(map(tryout.plays_solo, range(100)))
 
@@ -67,45 +68,65 @@ def test_nobody_plays_solo_when_those_who_mixed_improved_more() -> None:
 def test_nothing_is_decided_while_both_sides_improve_alike_or_few_were_looked_at() -> None:
     assert alike(FEWEST).decided == alike(MOST - 2).decided == ""
     few = Tryout(seed=0)
-    for _ in range(FEWEST - 1):
-        few.solo.take(-1.0)
-        few.mixing.take(1.0)
+    for client in range(FEWEST - 1):
+        few.solo.take(client, -1.0)
+        few.mixing.take(client, 1.0)
     few._decide()
     assert few.decided == ""
+
+
+def test_one_client_of_a_side_says_nothing_until_it_is_in_doubt() -> None:
+    tryout = Tryout(seed=0)
+    for look in range(MOST):
+        assert tryout.decided == ""
+        tryout.solo.take(0, -1.0)
+        tryout.mixing.take(look, 1.0 + look)
+        tryout._decide()
+    assert tryout.decided == "solo"
 
 
 def test_when_in_doubt_all_play_solo() -> None:
     assert alike(MOST).decided == "solo"
 
 
+def test_a_look_is_the_logarithm_of_how_the_mean_score_has_changed_since_the_warm_up() -> None:
+    tryout = Tryout(seed=0)
+    for brier in (0.9,) * (WARM_UP - BEFORE) + (0.28, 0.28, 0.18, 0.18) + (0.03, 0.13) * (LENGTH // 2):
+        tryout.take(3, report(brier))
+    side = tryout.solo if tryout.plays_solo(3) else tryout.mixing
+    assert (side.looks, side.changes) == (1, {3: pytest.approx(math.log(0.1 / 0.25))})  # of .08 and .23, with .02 each
+    for _ in range(LENGTH):
+        tryout.take(3, report(0.23))
+    assert (side.looks, side.changes) == (2, {3: pytest.approx(0.0)})
+    tryout.forget(3)
+    assert side.changes == tryout.watched == tryout.reports == {}
+
+
 def test_a_client_whose_data_have_changed_is_looked_at_anew() -> None:
     tryout = Tryout(seed=0)
-    for _ in range(WARM_UP + 1):
+    for _ in range(WARM_UP + LENGTH - 1):
         tryout.take(3, report(0.5))
     tryout.take(3, report(0.9, changed=True))
-    assert 3 not in tryout.begun
-    for _ in range(LENGTH):
-        tryout.take(3, report(0.2))
-    assert tryout.solo.looks + tryout.mixing.looks == 0
-    tryout.take(3, report(0.1))
+    assert 3 not in tryout.watched
+    for brier in (0.28,) * BEFORE + (0.08,) * LENGTH:
+        tryout.take(3, report(brier))
     side = tryout.solo if tryout.plays_solo(3) else tryout.mixing
-    assert (side.looks, side.mean) == (1, pytest.approx(-0.1))
+    assert (side.looks, side.changes) == (1, {3: pytest.approx(math.log(0.1 / 0.3))})
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=50))
 def test_a_side_knows_the_mean_and_its_standard_error(changes: list[float]) -> None:
     side = Side()
-    for change in changes:
-        side.take(change)
-    mean = sum(changes) / len(changes)
-    variance = sum((change - mean) ** 2 for change in changes) / (len(changes) - 1)
-    assert side.mean == pytest.approx(mean, abs=1e-9)
-    assert side.variance_of_mean == pytest.approx(variance / len(changes), abs=1e-9)
+    for client, change in enumerate(changes):
+        side.take(client, 9.0)
+        side.take(client, change)
+    assert side.mean == pytest.approx(np.mean(changes), abs=1e-9)
+    assert side.variance_of_mean == pytest.approx(np.var(changes, ddof=1) / len(changes), abs=1e-9)
 
 
 def test_a_tryout_is_saved_with_the_strategy_and_orders_say_who_plays_solo() -> None:
     strategy, other = (begun(PersonalRule(make_strategy("fedasync", {})), vector(1, 2), 3) for _ in range(2))
-    strategy.tryout = tried(solo=0.1, mixing=0.02)
+    strategy.tryout = tried(solo=0.4, mixing=0.48)
     other.load_state(unpack(*pack(strategy.save_state())))
     assert digest(other.save_state()) == digest(strategy.save_state())
     (order,) = other.ready(0, 0.0) or ()
@@ -117,9 +138,9 @@ def test_a_tryout_is_saved_with_the_strategy_and_orders_say_who_plays_solo() -> 
 
 def test_a_client_that_rehearses_does_not_play_solo_and_is_looked_at_anew() -> None:
     strategy = begun(PersonalRule(make_strategy("concerto", {})), vector(1, 2), 3)
-    strategy.tryout = tried(solo=0.1, mixing=0.02)
-    strategy.tryout.begun[0] = (0.5, 3)
+    strategy.tryout = tried(solo=0.4, mixing=0.48)
+    strategy.tryout.watched[0] = (0.5, 0.1, 7)
     (order,) = strategy.ready(0, 0.0) or ()
     assert isinstance(order, Train)
     assert order.personal == Personal(parameters={TUTTI: 1.0})
-    assert strategy.tryout.begun == {}
+    assert strategy.tryout.watched == {}

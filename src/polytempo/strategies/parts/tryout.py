@@ -2,6 +2,8 @@
 jury says of one moment favours its own model, also where the shared one makes it better over time. So some clients,
 drawn by chance, go on alone for a while, and the juries of all say who improved more."""
 
+import math
+from statistics import mean, variance
 from typing import Literal
 
 from polytempo.core.orders import JuryScores
@@ -12,8 +14,12 @@ SHARE = 0.25
 """Of the clients that go on alone in the tryout."""
 WARM_UP = 8
 """Reports of a client before it takes part: everybody has had something of the orchestra by then."""
+BEFORE = 4
+"""Reports, the last of the warm-up, that say how good its own model was before."""
 LENGTH = 8
-"""Reports from one look at a client to the next."""
+"""Reports from one look at a client to the next, and that a look counts."""
+OFFSET = 0.02
+"""Added to Brier scores before they are compared as ratios: below it they differ by chance."""
 FEWEST = 8
 """Looks at clients of each side before anything is decided."""
 MOST = 32
@@ -24,22 +30,26 @@ CLEAR = 1.0
 
 @stateful
 class Side(Attributes):
-    """What was seen of one side: by how much the Brier scores of its clients' own models changed between two looks."""
+    """What was seen of one side: the newest look at each of its clients, the logarithm of how its own model's Brier
+    score has changed since the warm-up."""
 
     def __init__(self) -> None:
         self.looks = 0
-        self.mean = 0.0
-        self.squares = 0.0
+        self.changes: dict[int, float] = {}
 
-    def take(self, change: float) -> None:
+    def take(self, client: int, change: float) -> None:
         self.looks += 1
-        away = change - self.mean
-        self.mean += away / self.looks
-        self.squares += away * (change - self.mean)
+        self.changes[client] = change
+
+    @property
+    def mean(self) -> float:
+        return mean(self.changes.values())
 
     @property
     def variance_of_mean(self) -> float:
-        return self.squares / (self.looks * (self.looks - 1))
+        """Infinite for a single client."""
+        several = len(self.changes) > 1
+        return variance(self.changes.values()) / len(self.changes) if several else math.inf
 
 
 @stateful
@@ -52,8 +62,8 @@ class Tryout(Attributes):
         self.solo, self.mixing = Side(), Side()
         self.reports: dict[int, int] = {}
         """Client -> how often it has reported."""
-        self.begun: dict[int, tuple[float, int]] = {}
-        """Client -> its Brier score at the last look, and its reports since."""
+        self.watched: dict[int, tuple[float, float, int]] = {}
+        """Client -> the sum of its Brier scores before, the sum since the last look, and how many it has reported."""
 
     def plays_solo(self, client: int) -> bool:
         """Does the client go on from its own model alone?"""
@@ -66,33 +76,40 @@ class Tryout(Attributes):
         if self.decided:
             return
         self.reports[client] = self.reports.get(client, 0) + 1
-        if report.changed or self.reports[client] < WARM_UP:
+        if report.changed:
             self.look_anew(client)
-            return
-        now = report.briers[0] / report.rows
-        before, since = self.begun.get(client, (now, -1))
-        if since + 1 < LENGTH:
-            self.begun[client] = (before, since + 1)
-            return
-        (self.solo if self.plays_solo(client) else self.mixing).take(now - before)
-        self.begun[client] = (now, 0)
-        self._decide()
+        elif self.reports[client] > WARM_UP - BEFORE:
+            self._watch(client, report.briers[0] / report.rows)
 
     def look_anew(self, client: int) -> None:
-        """What comes next says nothing of either side: the client is looked at from there on."""
-        self.begun.pop(client, None)
+        """What was seen of the client says nothing of what comes next."""
+        self.watched.pop(client, None)
 
     def forget(self, client: int) -> None:
-        self.reports.pop(client, None)
-        self.begun.pop(client, None)
+        for kept in (self.reports, self.watched, self.solo.changes, self.mixing.changes):
+            kept.pop(client, None)
+
+    def _watch(self, client: int, brier: float) -> None:
+        before, since, reports = self.watched.get(client, (0.0, 0.0, 0))
+        if reports < BEFORE:
+            self.watched[client] = (before + brier, 0.0, reports + 1)
+            return
+        since, reports = since + brier, reports + 1
+        if (reports - BEFORE) % LENGTH == 0:
+            change = math.log((since / LENGTH + OFFSET) / (before / BEFORE + OFFSET))
+            (self.solo if self.plays_solo(client) else self.mixing).take(client, change)
+            since = 0.0
+        self.watched[client] = (before, since, reports)
+        self._decide()
 
     def _decide(self) -> None:
         """In doubt for solo: nobody shall be worse off than alone."""
         looks = min(self.solo.looks, self.mixing.looks)
-        if looks < FEWEST:
+        if looks < FEWEST or not (self.solo.changes and self.mixing.changes):
             return
         ahead = self.mixing.mean - self.solo.mean
         clear = CLEAR * (self.solo.variance_of_mean + self.mixing.variance_of_mean) ** 0.5
         if abs(ahead) > clear or looks >= MOST:
             self.decided = "mixing" if ahead < -clear else "solo"
-            self.reports, self.begun = {}, {}
+            self.reports, self.watched = {}, {}
+            self.solo, self.mixing = Side(), Side()
