@@ -130,7 +130,8 @@ def test_a_file_that_holds_no_task_is_named_and_the_client_begins_without(
         push_some(client, 1)
     assert server.host.service.updates == 1
     plain = f"{file} holds no kept task: it is damaged, of another version, or something else. The client begins"
-    assert said == [f"{plain} without it."]
+    assert said == [f"{plain} without it. The file is now task.aside-1."]
+    assert (tmp_path / "task.aside-1").read_bytes() == content
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_client_begins_without(
@@ -144,7 +145,13 @@ def test_a_file_that_cannot_be_read_is_named_and_the_client_begins_without(
 
     monkeypatch.setattr(kept_task, "read_plain", forbidden)
     assert read_kept(file) is None
-    assert said == [f"{file} cannot be read: Permission denied. The client begins without it."]
+    assert said == [
+        f"{file} cannot be read: Permission denied. The client begins without it. The file is now task.aside-1."
+    ]
+    file.touch()
+    monkeypatch.setattr(Path, "rename", forbidden)
+    assert read_kept(file) is None
+    assert said[1:] == [f"{file} cannot be read: Permission denied. The client begins without it."]
 
 
 def test_a_damaged_model_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,6 +259,9 @@ def test_a_memory_is_that_of_one_client_and_one_model(tmp_path: Path, caplog: py
     again.open(other)
     assert again.as_of(7) == Remembered()
     assert caplog.messages == ["memory unreadable"]
+    back = OwnMemory(tmp_path / "memory.aside-1")
+    back.open(first)
+    assert back.as_of(7).rounds == 3
 
 
 def test_a_soloist_that_was_killed_is_still_one(tmp_path: Path) -> None:

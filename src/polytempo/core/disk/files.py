@@ -34,6 +34,19 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o644, *, shared: bool =
             os.fsync(descriptor)
 
 
+def set_aside(path: Path) -> Path | None:
+    """Move a file that somebody may miss out of the way of a new one: to where it is now, or None if it cannot be
+    moved."""
+    try:
+        for number in range(1, 1000):
+            aside = path.with_name(f"{path.name}.aside-{number}")
+            if not aside.exists():
+                return path.rename(aside)
+    except OSError:
+        pass
+    return None
+
+
 @contextmanager
 def _replacing(path: Path, durable: bool) -> Iterator[tuple[int, Path]]:
     """A temporary file, open and by name, that replaces ``path`` when it is done."""

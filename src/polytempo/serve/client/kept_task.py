@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from polytempo.core.disk.files import write_bytes
+from polytempo.core.disk.files import set_aside, write_bytes
 from polytempo.core.disk.locks import LockedError, take
 from polytempo.core.disk.reading import memory_limit, read_plain
 from polytempo.core.errors import PassingError, UserError
@@ -78,7 +78,7 @@ def write_kept(path: Path, kept: KeptTask) -> None:
 
 
 def read_kept(path: Path) -> KeptTask | None:
-    """The task in the file; None if there is none. A file that holds something else is logged and left alone."""
+    """The task in the file; None if there is none. A file that holds something else is logged and set aside."""
     if not path.exists():
         return None
     try:
@@ -92,8 +92,14 @@ def read_kept(path: Path) -> KeptTask | None:
         reason = f"{path} cannot be read: {error.strerror}"
     except Exception:  # json, base64 and protobuf have their own for what they cannot read
         reason = f"{path} holds no kept task: it is damaged, of another version, or something else"
-    log("kept task unreadable", level=logging.WARNING, reason=f"{reason}. The client begins without it.")
+    log("kept task unreadable", level=logging.WARNING, reason=f"{reason}. {begins_without(path)}")
     return None
+
+
+def begins_without(path: Path) -> str:
+    """Set a file aside that is not this client's, and say so."""
+    aside = set_aside(path)
+    return "The client begins without it." + (f" The file is now {aside.name}." if aside else "")
 
 
 def forget(path: Path) -> None:

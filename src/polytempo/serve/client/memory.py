@@ -16,6 +16,7 @@ import numpy as np
 from polytempo.core.disk.files import write_bytes
 from polytempo.core.disk.reading import memory_limit, read_plain
 from polytempo.learn.personal import ClientMemory
+from polytempo.serve.client.kept_task import begins_without
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.bodies import entry_of, make_body, read_body
 from polytempo.serve.protocol.wire_pb2 import Welcome
@@ -106,7 +107,7 @@ class OwnMemory:
             reason = f"{path} cannot be read: {error.strerror}"
         except Exception:  # json and safetensors have their own for what they cannot read
             reason = f"{path} holds no client's memory: it is damaged, of another version, or something else"
-        log("memory unreadable", level=logging.WARNING, reason=f"{reason}. The client begins without it.")
+        log("memory unreadable", level=logging.WARNING, reason=f"{reason}. {begins_without(path)}")
 
 
 def memory_path(keep: Path) -> Path:
