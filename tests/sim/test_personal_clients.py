@@ -120,3 +120,11 @@ def test_a_run_with_a_directory_leaves_no_memories_behind(tmp_path: Path, monkey
     monkeypatch.setattr("polytempo.sim.memories.HELD_BYTES", 1)
     simulate("concerto", out=tmp_path / "run", **WORLD)
     assert not (tmp_path / "run" / DIRECTORY).exists()
+
+
+def test_a_target_is_about_the_models_that_clients_use() -> None:
+    run = simulate("fedasync", personal=True, target=0.5, stop_at_target=False, eval_every=6, **WORLD)
+    reached = next(row for row in run.evaluations if row["accuracy_used"] >= 0.5)
+    assert run.time_to_target == reached["time"]
+    assert reached["accuracy"] < 0.5
+    assert f"used accuracy {run.accuracy_used:.1%}, served {run.accuracy:.1%}" in run.summary()

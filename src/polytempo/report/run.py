@@ -168,6 +168,8 @@ class Run(HasFigures):
     def summary(self) -> str:
         """One readable line: who, how good, how long."""
         accuracy = f"accuracy {self.figure('accuracy'):.1%}" if self.accuracy is not None else "accuracy unknown"
+        if self.accuracy_used is not None and self.accuracy_used != self.accuracy:
+            accuracy = f"used accuracy {self.figure('accuracy_used'):.1%}, served {self.figure('accuracy'):.1%}"
         fifth = self.accuracy_slowest_fifth
         slowest = f" (slowest fifth {fifth:.1%})" if fifth is not None else ""
         reached = f", target reached at {self.time_to_target:,.1f} s" if self.time_to_target is not None else ""

@@ -99,7 +99,7 @@ class HasFigures:
     )
     virtual_time = Figure[float]("Simulated time.", "s", title="virtual time s")
     time_to_target = Figure[float | None](
-        "Virtual time of the first evaluation at or above the target; null if there was none.",
+        "Virtual time of the first evaluation whose used accuracy is at or above the target; null if there was none.",
         "s",
         title="time to target s",
         best="lowest",

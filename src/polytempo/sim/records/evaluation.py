@@ -102,7 +102,7 @@ class Evaluator:
         if sketched is not None:
             self.history.sketches.append(sketched)
         self.evaluated_at = updates
-        return self._judge(row["accuracy"], now, updates)
+        return self._judge(row["accuracy_used"], now, updates)
 
     def _score_served(self, generations: np.ndarray) -> np.ndarray:
         """The score of each client with the model it is served; one model for all that has not changed since the last
