@@ -28,17 +28,17 @@ def tried(solo: float, mixing: float) -> Tryout:
     for task in range(WARM_UP + LENGTH):
         for client in CLIENTS:
             now = solo if tryout.plays_solo(client) else mixing
-            tryout.take(client, report(0.5 if task < WARM_UP else now - 0.01 * (client % 2)))
+            tryout.take(client, report(0.5 if task < WARM_UP else now - 0.01 * (client % 2)), 0.0)
     return tryout
 
 
-def alike(looks: int) -> Tryout:
+def alike(looks: int, kept: float = 0.0) -> Tryout:
     """Both sides have improved as much."""
     tryout = Tryout(seed=0)
     for client in range(looks):
         for side in (tryout.solo, tryout.mixing):
             side.take(client, 0.1 * (-1) ** client)
-    tryout._decide()
+    tryout._decide(kept)
     return tryout
 
 
@@ -47,7 +47,7 @@ def test_a_quarter_of_the_clients_plays_solo_once_everybody_has_had_something_of
     assert not any(map(tryout.plays_solo, CLIENTS))
     for _ in range(WARM_UP):
         for client in CLIENTS:
-            tryout.take(client, report(0.5))
+            tryout.take(client, report(0.5), 0.0)
     soloists = [client for client in CLIENTS if tryout.plays_solo(client)]
     assert 5 <= len(soloists) <= 15
     assert soloists != [client for client in CLIENTS if Tryout(seed=1).plays_solo(client)]
@@ -71,32 +71,33 @@ def test_nothing_is_decided_while_both_sides_improve_alike_or_few_were_looked_at
     for client in range(FEWEST - 1):
         few.solo.take(client, -1.0)
         few.mixing.take(client, 1.0)
-    few._decide()
+    few._decide(1.0)
     assert few.decided == ""
 
 
-def test_one_client_of_a_side_says_nothing_until_it_is_in_doubt() -> None:
+@pytest.mark.parametrize(("kept", "decided"), [(0.31, "solo"), (0.29, "mixing")])
+def test_when_no_side_gets_ahead_it_is_decided_by_how_much_clients_would_keep(kept: float, decided: str) -> None:
+    assert alike(MOST, kept).decided == decided
+
+
+def test_one_client_of_a_side_says_nothing() -> None:
     tryout = Tryout(seed=0)
     for look in range(MOST):
         assert tryout.decided == ""
         tryout.solo.take(0, -1.0)
         tryout.mixing.take(look, 1.0 + look)
-        tryout._decide()
-    assert tryout.decided == "solo"
-
-
-def test_when_in_doubt_all_play_solo() -> None:
-    assert alike(MOST).decided == "solo"
+        tryout._decide(0.0)
+    assert tryout.decided == "mixing"
 
 
 def test_a_look_is_the_logarithm_of_how_the_mean_score_has_changed_since_the_warm_up() -> None:
     tryout = Tryout(seed=0)
     for brier in (0.9,) * (WARM_UP - BEFORE) + (0.28, 0.28, 0.18, 0.18) + (0.03, 0.13) * (LENGTH // 2):
-        tryout.take(3, report(brier))
+        tryout.take(3, report(brier), 0.0)
     side = tryout.solo if tryout.plays_solo(3) else tryout.mixing
     assert (side.looks, side.changes) == (1, {3: pytest.approx(math.log(0.1 / 0.25))})  # of .08 and .23, with .02 each
     for _ in range(LENGTH):
-        tryout.take(3, report(0.23))
+        tryout.take(3, report(0.23), 0.0)
     assert (side.looks, side.changes) == (2, {3: pytest.approx(0.0)})
     tryout.forget(3)
     assert side.changes == tryout.watched == tryout.reports == {}
@@ -105,11 +106,11 @@ def test_a_look_is_the_logarithm_of_how_the_mean_score_has_changed_since_the_war
 def test_a_client_whose_data_have_changed_is_looked_at_anew() -> None:
     tryout = Tryout(seed=0)
     for _ in range(WARM_UP + LENGTH - 1):
-        tryout.take(3, report(0.5))
-    tryout.take(3, report(0.9, changed=True))
+        tryout.take(3, report(0.5), 0.0)
+    tryout.take(3, report(0.9, changed=True), 0.0)
     assert 3 not in tryout.watched
     for brier in (0.28,) * BEFORE + (0.08,) * LENGTH:
-        tryout.take(3, report(brier))
+        tryout.take(3, report(brier), 0.0)
     side = tryout.solo if tryout.plays_solo(3) else tryout.mixing
     assert (side.looks, side.changes) == (1, {3: pytest.approx(math.log(0.1 / 0.3))})
 

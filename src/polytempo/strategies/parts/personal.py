@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from polytempo.core.events import Update
 from polytempo.core.orders import SETTLED, SOLO, TUTTI, JuryScores, Order, Orders, Personal, Train
+from polytempo.learn.personal import keeping
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.tryout import Tryout
 
@@ -59,7 +60,8 @@ class PersonalRule(Wrapper):
             self.bad += 1
             update = replace(update, jury=None)
         elif report is not None:
-            self.tryout.take(update.client, report)
+            pool = self.personal()
+            self.tryout.take(update.client, report, keeping(pool.pool, pool) if pool.pool else 0.0)
             if not report.changed:
                 self._take(update.client, report)
         return self._as_personal(super().updated(update, now))

@@ -22,10 +22,12 @@ OFFSET = 0.02
 """Added to Brier scores before they are compared as ratios: below it they differ by chance."""
 FEWEST = 8
 """Looks at clients of each side before anything is decided."""
-MOST = 32
-"""Looks at each side after which it is decided in any case."""
-CLEAR = 1.0
-"""Standard errors by which one side must be ahead until then."""
+CLEAR = 2.0
+"""Standard errors by which one side must be ahead."""
+MOST = 16
+"""Looks at each side after which it is decided without one, ..."""
+MUCH = 0.3
+"""... for solo if the pool would have clients keep this much of their own models."""
 
 
 @stateful
@@ -71,8 +73,9 @@ class Tryout(Attributes):
             return self.decided == "solo"
         return self.reports.get(client, 0) >= WARM_UP and bool(stream(self.seed, "tryout", client).random() < SHARE)
 
-    def take(self, client: int, report: JuryScores) -> None:
-        """What a client's jury says of its own model. Where its data have changed, it is looked at anew."""
+    def take(self, client: int, report: JuryScores, kept: float) -> None:
+        """What a client's jury says of its own model, and how much of their own the pool would have clients keep. Where
+        the client's data have changed, it is looked at anew."""
         if self.decided:
             return
         self.reports[client] = self.reports.get(client, 0) + 1
@@ -80,6 +83,7 @@ class Tryout(Attributes):
             self.look_anew(client)
         elif self.reports[client] > WARM_UP - BEFORE:
             self._watch(client, report.briers[0] / report.rows)
+            self._decide(kept)
 
     def look_anew(self, client: int) -> None:
         """What was seen of the client says nothing of what comes next."""
@@ -100,16 +104,15 @@ class Tryout(Attributes):
             (self.solo if self.plays_solo(client) else self.mixing).take(client, change)
             since = 0.0
         self.watched[client] = (before, since, reports)
-        self._decide()
 
-    def _decide(self) -> None:
-        """In doubt for solo: nobody shall be worse off than alone."""
+    def _decide(self, kept: float) -> None:
         looks = min(self.solo.looks, self.mixing.looks)
         if looks < FEWEST or not (self.solo.changes and self.mixing.changes):
             return
         ahead = self.mixing.mean - self.solo.mean
         clear = CLEAR * (self.solo.variance_of_mean + self.mixing.variance_of_mean) ** 0.5
         if abs(ahead) > clear or looks >= MOST:
-            self.decided = "mixing" if ahead < -clear else "solo"
+            plays_solo = ahead > 0 if abs(ahead) > clear else kept >= MUCH
+            self.decided = "solo" if plays_solo else "mixing"
             self.reports, self.watched = {}, {}
             self.solo, self.mixing = Side(), Side()
