@@ -60,8 +60,8 @@ class PersonalRule(Wrapper):
             self.bad += 1
             update = replace(update, jury=None)
         elif report is not None:
-            pool = self.personal()
-            self.tryout.take(update.client, report, keeping(pool.pool, pool) if pool.pool else 0.0)
+            told = self.personal()
+            self.tryout.take(update.client, report, keeping(told.pool, told) if told.pool else 0.0)
             if not report.changed:
                 self._take(update.client, report)
         return self._as_personal(super().updated(update, now))
@@ -87,12 +87,13 @@ class PersonalRule(Wrapper):
 
     def _personal_for(self, order: Train) -> Personal:
         """What the strategy says, the pool, and whether to play solo."""
-        parameters = {} if order.personal is None else dict(order.personal.parameters)
+        told = self.personal()
+        parameters = told.parameters | ({} if order.personal is None else order.personal.parameters)
         if TUTTI in parameters:
             self.tryout.look_anew(order.client)
         elif self.tryout.plays_solo(order.client):
             parameters |= {SOLO: 1.0, SETTLED: 1.0} if self.tryout.decided else {SOLO: 1.0}
-        return replace(self.personal(), parameters=parameters)
+        return replace(told, parameters=parameters)
 
     # The pool.
 
