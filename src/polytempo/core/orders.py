@@ -103,7 +103,7 @@ class JuryScores:
 SOLO = "solo"
 """A parameter of the rule ``jury``: if it is there, a client that would keep something of its own model keeps all."""
 SETTLED = "settled"
-"""Another, beside ``SOLO``: it stays that way."""
+"""Another, beside ``SOLO``: that is decided for the whole federation, and not only tried out."""
 TUTTI = "tutti"
 """Another: the client starts from the served model alone."""
 

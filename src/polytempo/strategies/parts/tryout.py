@@ -25,7 +25,7 @@ FEWEST = 8
 CLEAR = 2.0
 """Standard errors by which one side must be ahead."""
 MOST = 16
-"""Looks at each side after which it is decided without one, ..."""
+"""Looks at each side after which it is decided also if neither is ahead, ..."""
 MUCH = 0.3
 """... for solo if the pool would have clients keep this much of their own models."""
 
