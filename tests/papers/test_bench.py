@@ -123,6 +123,8 @@ def test_a_part_of_a_bench_keeps_the_rows_that_its_rows_are_compared_with():
     cases = [fedavg(), Case("one", {}, base="fedavg"), Case("two", {}, base="fedavg")]
     (kept,) = part_of(bench(table("t", cases, (against,))), [], ["two"]).tables
     assert [case.label for case in kept.cases] == ["fedavg", "two"]
+    (kept,) = part_of(bench(table("t", cases, (replace(UPDATES, base="one"),))), [], ["two"]).tables
+    assert [case.label for case in kept.cases] == ["one", "two"]
     (kept,) = part_of(bench(table("t", cases)), [], ["two"]).tables
     assert [case.label for case in kept.cases] == ["two"]
 

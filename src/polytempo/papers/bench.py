@@ -132,8 +132,8 @@ def quick_form(bench: Bench) -> Bench:
 
 
 def _rows_of(table: Table, labels: Sequence[str]) -> list[Case]:
-    compares = any(column.compare is not None for column in table.columns)
-    bases = {case.base for case in table.cases if compares and case.label in labels}
+    compared = [column for column in table.columns if column.relative or column.compare is not None]
+    bases = {column.base or case.base for case in table.cases if case.label in labels for column in compared}
     return [case for case in table.cases if case.label in labels or case.label in bases]
 
 
