@@ -62,6 +62,16 @@ def test_the_jury_judges_four_mixtures_of_average_and_served_model() -> None:
     assert said.briers == pytest.approx((0.1,) * 4)
 
 
+def test_a_row_on_which_a_mixture_comes_to_nan_is_one_that_it_gets_wrong() -> None:
+    def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return np.array([[0.0, 0.1], [np.nan, np.nan]]) if weights[0] > 0 else np.full((2, 2), 0.2)
+
+    said = judge(ANY, floats(-1), np.array([3, 4]), score)
+    assert said.errors == (1.0, 1.0, 0.4, 0.4)
+    assert said.briers == pytest.approx((1.1, 1.1, 0.4, 0.4))
+    assert using(ANY, said, None) == 0.5
+
+
 def test_an_error_and_half_a_brier_score_of_a_classifier_by_hand() -> None:
     module = nn.Sequential(nn.Linear(1, 2, bias=False))
     weights = torch.tensor([0.0, np.log(3.0)])  # at x = 1: shares 1/4 and 3/4

@@ -75,9 +75,9 @@ class ClientMemory:
 def judge(
     memory: ClientMemory, served: np.ndarray, jury: np.ndarray, score: Score, changed: bool = False
 ) -> JuryScores:
-    """What the jury says of the mixtures."""
-    rows = [score(mixed(memory.average, served, share), jury).sum(0) if len(jury) else np.zeros(2) for share in SHARES]
-    errors, briers = np.array(rows, np.float64).T
+    """What the jury says of the mixtures. A row on which a mixture comes to NaN is a row that it gets wrong."""
+    scores = [score(mixed(memory.average, served, share), jury) if len(jury) else np.zeros((0, 2)) for share in SHARES]
+    errors, briers = np.nan_to_num(np.array(scores, np.float64), nan=1.0).sum(1).T
     return JuryScores(len(jury), tuple(errors.tolist()), tuple(briers.tolist()), changed)
 
 

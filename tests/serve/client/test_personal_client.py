@@ -224,6 +224,32 @@ def test_scores_of_probabilities_are_errors_and_half_brier_scores() -> None:
     assert judged(np.array([[1.0, 0.0], [0.75, 0.25]]), np.array([0, 1])).tolist() == [[0.0, 0.0], [1.0, 0.5625]]
 
 
+@pytest.mark.parametrize(
+    ("probabilities", "labels", "why"),
+    [
+        ([[0.5, 0.5]], [0, 1], "a row of probabilities for each label"),
+        ([0.5, 0.5], [0, 1], "a row of probabilities for each label"),
+        ([[0.5, 0.5]], [2], "has 2 classes: labels are from 0 on"),
+        ([[0.5, 0.5]], [-1], "has 2 classes: labels are from 0 on"),
+        ([[3.0, -1.0]], [0], "take the softmax of outputs first"),
+    ],
+)
+def test_what_is_no_probabilities_and_labels_is_refused(probabilities: list[Any], labels: list[int], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        judged(np.array(probabilities), np.array(labels))
+
+
+def test_scores_of_another_shape_are_refused() -> None:
+    with pytest.raises(UserError, match=r"has to return an error and half a Brier score for each of \d+ rows"):
+        a_rule().start(a_task(), lambda tensors, rows: np.zeros(len(rows)), None, SCHEMA)
+
+
+@pytest.mark.parametrize(("rows", "labels"), [(0, 0), (4, 3)])
+def test_rows_and_labels_have_to_be_as_many_and_some(rows: int, labels: int) -> None:
+    with pytest.raises(UserError, match=f"x has {rows} rows, y {labels}"):
+        a_rule().deal(np.zeros((rows, 2)), np.zeros(labels), 0, None)
+
+
 # On a device.
 
 SCRIPT = """

@@ -16,6 +16,9 @@ from polytempo.serve.client.memory import OwnMemory, Remembered
 from polytempo.serve.client.uploads import end_of, start_of, trained_by
 from polytempo.serve.protocol.tasks import Model, Task, Tensors
 
+NOT_ONE = 1e-3
+"""By how much the sum of a row's probabilities may differ from 1."""
+
 NamedScore = Callable[[Tensors, np.ndarray], np.ndarray]
 """(tensors, rows) -> for each row its error (0 or 1) and half its Brier score (0 to 1): an array of two columns."""
 
@@ -54,6 +57,8 @@ class OwnRule:
 
     def deal(self, x: np.ndarray, y: np.ndarray, key: int, task: Task | None) -> np.ndarray:
         """The rows to train on, for this task or for any. The others are the jury."""
+        if not len(x) or len(x) != len(y):
+            raise UserError(f"deal(x, y) needs a row of x for each label in y: x has {len(x)} rows, y {len(y)}.")
         self._features, self._labels, self._key = fingerprints(x), fingerprints(y), key
         rows = self._dealt(None if task is None else self.memory.as_of(task.answered).memory)
         self._handed_out = rows.known
@@ -122,14 +127,29 @@ class OwnRule:
 
 def judged(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """What a ``score`` has to return, out of the classes' probabilities (a row per sample) and the labels."""
-    shares = np.asarray(probabilities, np.float64)
-    errors = shares.argmax(1) != labels
-    briers = (np.square(shares).sum(1) + 1) / 2 - shares[np.arange(len(labels)), labels]
+    shares, classes = np.asarray(probabilities, np.float64), np.asarray(labels)
+    if shares.ndim != 2 or classes.shape != shares.shape[:1]:
+        wanted = "judged(probabilities, labels) needs a row of probabilities for each label"
+        raise UserError(f"{wanted}: their shapes are {shares.shape} and {classes.shape}.")
+    if not np.isin(classes, np.arange(shares.shape[1])).all():
+        raise UserError(f"judged(probabilities, labels) has {shares.shape[1]} classes: labels are from 0 on.")
+    if (np.abs(shares.sum(1) - 1) > NOT_ONE).any():
+        raise UserError("judged(probabilities, labels) needs rows that add up to 1: take the softmax of outputs first.")
+    classes = classes.astype(np.int64)
+    errors = shares.argmax(1) != classes
+    briers = (np.square(shares).sum(1) + 1) / 2 - shares[np.arange(len(classes)), classes]
     return np.stack([errors.astype(np.float64), briers], 1)
 
 
 def _flat_score(score: NamedScore, schema: Schema) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    return lambda weights, rows: np.asarray(score(schema.views(weights), rows), np.float64)
+    def flat(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        scores = np.asarray(score(schema.views(weights), rows), np.float64)
+        if scores.shape != (len(rows), 2):
+            wanted = f"an error and half a Brier score for each of {len(rows)} rows"
+            raise UserError(f"score(tensors, rows) has to return {wanted}: it returned the shape {scores.shape}.")
+        return scores
+
+    return flat
 
 
 def _check_rule(personal: Personal) -> None:
