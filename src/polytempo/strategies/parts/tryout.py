@@ -3,7 +3,7 @@ jury says of one moment favours its own model, also where the shared one makes i
 drawn by chance, go on alone for a while, and the juries of all say who improved more."""
 
 import math
-from statistics import mean, variance
+from statistics import mean
 from typing import Literal
 
 from polytempo.core.orders import JuryScores
@@ -22,11 +22,11 @@ OFFSET = 0.02
 """Added to Brier scores before they are compared as ratios: below it they differ by chance."""
 FEWEST = 8
 """Looks at clients of each side before anything is decided."""
-CLEAR = 2.0
-"""Standard errors by which one side must be ahead."""
+CLEAR = 0.02
+"""A side is ahead if, were the sides alike, they would differ as much with a smaller probability."""
 MOST = 16
 """Looks at each side after which it is decided also if neither is ahead, ..."""
-MUCH = 0.3
+MUCH = 0.25
 """... for solo if the pool would have clients keep this much of their own models."""
 
 
@@ -42,16 +42,6 @@ class Side(Attributes):
     def take(self, client: int, change: float) -> None:
         self.looks += 1
         self.changes[client] = change
-
-    @property
-    def mean(self) -> float:
-        return mean(self.changes.values())
-
-    @property
-    def variance_of_mean(self) -> float:
-        """Infinite for a single client."""
-        several = len(self.changes) > 1
-        return variance(self.changes.values()) / len(self.changes) if several else math.inf
 
 
 @stateful
@@ -82,8 +72,7 @@ class Tryout(Attributes):
         if report.changed:
             self.look_anew(client)
         elif self.reports[client] > WARM_UP - BEFORE:
-            self._watch(client, report.briers[0] / report.rows)
-            self._decide(kept)
+            self._watch(client, report.briers[0] / report.rows, kept)
 
     def look_anew(self, client: int) -> None:
         """What was seen of the client says nothing of what comes next."""
@@ -93,26 +82,35 @@ class Tryout(Attributes):
         for kept in (self.reports, self.watched, self.solo.changes, self.mixing.changes):
             kept.pop(client, None)
 
-    def _watch(self, client: int, brier: float) -> None:
+    def _watch(self, client: int, brier: float, kept: float) -> None:
         before, since, reports = self.watched.get(client, (0.0, 0.0, 0))
         if reports < BEFORE:
             self.watched[client] = (before + brier, 0.0, reports + 1)
             return
         since, reports = since + brier, reports + 1
-        if (reports - BEFORE) % LENGTH == 0:
-            change = math.log((since / LENGTH + OFFSET) / (before / BEFORE + OFFSET))
-            (self.solo if self.plays_solo(client) else self.mixing).take(client, change)
-            since = 0.0
-        self.watched[client] = (before, since, reports)
+        if (reports - BEFORE) % LENGTH:
+            self.watched[client] = (before, since, reports)
+            return
+        self.watched[client] = (before, 0.0, reports)
+        change = math.log((since / LENGTH + OFFSET) / (before / BEFORE + OFFSET))
+        (self.solo if self.plays_solo(client) else self.mixing).take(client, change)
+        self._decide(kept)
 
     def _decide(self, kept: float) -> None:
         looks = min(self.solo.looks, self.mixing.looks)
         if looks < FEWEST or not (self.solo.changes and self.mixing.changes):
             return
-        ahead = self.mixing.mean - self.solo.mean
-        clear = CLEAR * (self.solo.variance_of_mean + self.mixing.variance_of_mean) ** 0.5
-        if abs(ahead) > clear or looks >= MOST:
-            plays_solo = ahead > 0 if abs(ahead) > clear else kept >= MUCH
+        sides = list(self.solo.changes.values()), list(self.mixing.changes.values())
+        clear = min(map(len, sides)) > 1 and _differ_by_chance(*sides) < CLEAR
+        if clear or looks >= MOST:
+            plays_solo = mean(sides[0]) < mean(sides[1]) if clear else kept >= MUCH
             self.decided = "solo" if plays_solo else "mixing"
             self.reports, self.watched = {}, {}
             self.solo, self.mixing = Side(), Side()
+
+
+def _differ_by_chance(some: list[float], others: list[float]) -> float:
+    """How likely it is that means of so few numbers differ as much or more by chance (Welch's t-test)."""
+    from scipy.stats import ttest_ind  # here, because it takes a while to import
+
+    return float(ttest_ind(some, others, equal_var=False).pvalue)
