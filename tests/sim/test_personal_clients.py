@@ -13,6 +13,7 @@ from polytempo.learn.personal import ClientMemory
 from polytempo.sim.memories import DIRECTORY, Memories
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import make_strategy
+from polytempo.strategies.parts import tryout
 from polytempo.strategies.parts.personal import PersonalRule
 from polytempo.testing import simulator, vector
 
@@ -62,6 +63,19 @@ def test_a_simulation_that_was_saved_in_the_middle_ends_in_the_same_bits() -> No
     assert np.array_equal(
         whole.history.evaluations[-1]["per_client_used"], rest.history.evaluations[-1]["per_client_used"]
     )
+
+
+def test_where_clients_differ_too_much_a_tryout_makes_soloists_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, fewer in (("WARM_UP", 4), ("BEFORE", 2), ("LENGTH", 2), ("FEWEST", 3), ("MOST", 3)):
+        monkeypatch.setattr(tryout, name, fewer)
+    run = simulate("concerto", clients=8, updates=120, steps=4, partition="labels:2")
+    assert run.tryout_winner == "solo"
+    assert "tryout won by solo" in run.summary()
+    rows = {client: [row["samples"] for row in run.update_log if row["client"] == client] for client in range(8)}
+    settled = [of for of in rows.values() if of[-1] > of[0]]
+    assert len(settled) >= 4  # slow clients are not there yet
+    assert all(of == sorted(of) and len(set(of)) == 2 for of in settled)  # all of its rows, once and for good
+    assert simulate("fedasync", **WORLD).tryout_winner is None
 
 
 # Forward passes are charged.

@@ -55,6 +55,8 @@ def status(
     if names:
         versions = ", ".join(f"{names[name]}: {version}" for name, version in found["branches"].items())
         console.print(f"versions: {versions}")
+    if found.get("tryout_winner") is not None:
+        console.print(f"tryout won by: {found['tryout_winner']}")
     console.print(_client_table(found))
     for row in found["clients"]:
         if row["quarantined"] is not None:

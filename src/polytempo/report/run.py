@@ -11,6 +11,7 @@ import numpy as np
 
 from polytempo.core.disk.reading import memory_limit, read_npy, read_plain
 from polytempo.core.errors import UserError
+from polytempo.core.registry import unknown
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
@@ -119,6 +120,8 @@ class Run(HasFigures):
     def final_per_client(self, model: Model = "served") -> np.ndarray:
         """The last accuracy of each client's model, NaN for a client without one: the one it is ``served``, its
         ``own`` right after its last training, or the one that it has ``used``."""
+        if model not in PER_CLIENT:
+            raise UserError(unknown("model", model, PER_CLIENT))
         known = self.per_client(PER_CLIENT[model], -1)
         if model == "used" and not len(known):  # of an older version, in which clients used what they were served
             return self.final_per_client()
@@ -174,7 +177,8 @@ class Run(HasFigures):
         slowest = f" (slowest fifth {fifth:.1%})" if fifth is not None else ""
         reached = f", target reached at {self.time_to_target:,.1f} s" if self.time_to_target is not None else ""
         after = f"after {self.updates or 0:,} updates in {self.virtual_time or 0:,.1f} virtual seconds"
-        return f"{self.strategy}, seed {self.seed}: {accuracy}{slowest} {after}{reached}"
+        tryout = f", tryout won by {self.tryout_winner}" if self.tryout_winner is not None else ""
+        return f"{self.strategy}, seed {self.seed}: {accuracy}{slowest} {after}{reached}{tryout}"
 
     def __repr__(self) -> str:
         return f"<Run {self.summary()}>"

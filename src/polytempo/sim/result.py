@@ -207,6 +207,9 @@ class HasFigures:
     held_back = Figure[int | None](
         "Updates that robust mixing held back: they moved no model; null without robust mixing or clipping.", "count"
     )
+    tryout_winner = Figure[str | None](
+        "The side that won the personal rule's tryout, solo or mixing; null while it is open, and without the rule."
+    )
     digest = Figure[str](
         "SHA-256 over the final state of the server and the history of the run: equal digests, equal runs."
     )

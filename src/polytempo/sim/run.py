@@ -262,6 +262,7 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> Resu
         ari=last["ari"],
         epsilon=simulator.uploads.epsilon(int(simulator.clients.updates.max())),
         held_back=simulator.strategy.held_back,
+        tryout_winner=simulator.strategy.tryout_winner,
         digest=digest(simulator.strategy.save_state(), simulator.history.evaluations, simulator.history.updates),
     )
 

@@ -111,6 +111,7 @@ def _status(sources: StatusSources) -> dict[str, Any]:
         "updates": service.updates,
         "held_back": service.strategy.held_back,
         "bad_reports": service.strategy.bad_reports,
+        "tryout_winner": service.strategy.tryout_winner,
         "branches": {name: branch.version for name, branch in branches(service.strategy.save_state())},
         "clients": _clients(service, sources.now, sources.sessions, access.roster, sources.refusals),
         "access_problem": access.problem,

@@ -136,6 +136,12 @@ class Strategy:
         """How many reports of clients' juries cannot be true; None without the personal rule."""
         return None
 
+    @property
+    def tryout_winner(self) -> str | None:
+        """The side that won the personal rule's tryout, ``solo`` or ``mixing``; None while it is open, and without the
+        rule."""
+        return None
+
     def cluster_of(self, client: int) -> int:
         """Clients with the same number share a model."""
         return 0

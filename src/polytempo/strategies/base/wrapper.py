@@ -87,6 +87,10 @@ class Wrapper(Strategy):
     def bad_reports(self) -> int | None:
         return self.inner.bad_reports
 
+    @property
+    def tryout_winner(self) -> str | None:
+        return self.inner.tryout_winner
+
     def cluster_of(self, client: int) -> int:
         return self.inner.cluster_of(client)
 

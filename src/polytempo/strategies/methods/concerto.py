@@ -34,7 +34,7 @@ class Concerto(Strategy):
     gap: float = Field(0.4, gt=0, le=1, description="eigengap from which on clients fall apart clearly")
     smallest: int = Field(3, ge=2, description="clients that a branch has at least when it begins")
     coverage: float = Field(0.9, gt=0, le=1, description="share of the clients heard of before the line may branch")
-    jump: float = Field(0.25, gt=0, description="rise of a client's error from which on its data have changed")
+    jump: float = Field(0.25, gt=0, le=1, description="rise of a client's error from which on its data have changed")
 
     def setup(self) -> None:
         self.lines: dict[int, Branch] = {ALL: self.model}

@@ -40,6 +40,10 @@ class PersonalRule(Wrapper):
     def bad_reports(self) -> int:
         return self.bad
 
+    @property
+    def tryout_winner(self) -> str | None:
+        return self.tryout.decided or None
+
     def personal(self) -> Personal:
         if len(self.reports) < FEWEST:
             return Personal()
