@@ -18,7 +18,7 @@ from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import Setting, parameters, strategy
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.mixing import DecayedMixing
-from polytempo.strategies.parts.rounds import Rounds, mean_delta
+from polytempo.strategies.parts.rounds import Rounds, weighted_mean
 
 
 @parameters
@@ -49,14 +49,16 @@ class BestOfK(Clustered):
 
 @strategy("ifca")
 class IFCA(BestOfK, Rounds):
-    """k models from different initial weights: each client trains the one that fits it best, and each is averaged over
-    those who chose it; a model that nobody chose stays as it is."""
+    """k models from different initial weights: each client trains the one that fits it best, and each moves by the
+    plain mean of the deltas of those who chose it; a model that nobody chose stays as it is."""
 
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         for cluster, branch in self.clusters.branches.items():
             theirs = [update for update in updates if self.chosen(update) == cluster]
             if theirs:
-                branch.step(mean_delta(theirs))
+                branch.step(
+                    weighted_mean([update.delta for update in theirs], [not update.held_back for update in theirs])
+                )
         for update in updates:
             if update.client in self.participation.members:  # who left since it handed in is not there
                 self.clusters.assign(update.client, self.chosen(update))
