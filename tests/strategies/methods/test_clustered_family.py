@@ -1,14 +1,20 @@
 """CFL, IFCA, ICFL and their asynchronous forms against hand-computed cases of two dimensions, and on planted groups."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+from contract.reference import sattler
 from polytempo import simulate
 from polytempo.core.state import digest, load, save
 from polytempo.strategies import make_strategy
 from polytempo.strategies.base.participation import Quota
-from polytempo.strategies.methods.cfl import CFL, CFLAsync
+from polytempo.strategies.methods.cfl import CFL, CFLAsync, bipartition
 from polytempo.strategies.methods.icfl import ICFL, ICFLAsync
 from polytempo.strategies.parts.cosines import cosines
 from polytempo.strategies.parts.staleness import Constant
@@ -92,6 +98,40 @@ def test_cfl_weighs_deltas_by_samples():
     strategy.updated(update(0, 0, start, vector(4, 0), samples=3), 1.0)
     strategy.updated(update(1, 0, start, vector(0, 4), samples=1), 1.0)
     assert torch.allclose(strategy.model_for(0), vector(3, 1))
+
+
+def test_cfl_does_not_split_where_members_of_different_parts_are_alike():
+    """Six directions, 60 degrees apart: whatever the parts, some neighbours are in different ones."""
+    around = {client: (math.cos(angle), math.sin(angle)) for client, angle in enumerate(np.arange(6) * math.pi / 3)}
+    strategy = begun(CFL(), vector(0, 0), clients=6)
+    play_round(strategy, around)
+    assert parts(strategy) == [[0, 1, 2, 3, 4, 5]]  # sqrt((1 - .5) / 2) = .5, which is gamma_max
+    strategy = begun(CFL(gamma_max=0.49), vector(0, 0), clients=6)
+    play_round(strategy, around)
+    assert len(parts(strategy)) == 2
+    assert strategy.splits()[0].why["cross_cosine"] == pytest.approx(0.5)
+
+
+def test_two_clients_of_cfl_stay_together_however_far_apart_they_pull():
+    strategy = begun(CFL(), vector(0, 0), clients=2)
+    play_round(strategy, {0: (2, 0), 1: (-2, 0)})
+    assert parts(strategy) == [[0, 1]]
+
+
+@given(arrays(np.float64, (6, 2), elements=st.floats(-2, 2).map(lambda x: round(x, 2))), st.floats(0.05, 0.95))
+def test_cfls_bipartition_and_verdict_are_those_of_the_paper(deltas, gamma_max):
+    assume(np.linalg.norm(deltas, axis=1).min() > 0.1)
+    similarity = sattler.cosines(deltas)
+    found, alpha = bipartition(similarity)
+    assert sorted(index for part in found for index in part) == list(range(6))
+    assert min(map(len, found)) >= 1
+    assert alpha == pytest.approx(sattler.least_cross_similarity(similarity))
+    assume(abs(gamma_max - np.sqrt((1 - alpha) / 2)) > 1e-3)
+    assume(abs(np.linalg.norm(deltas.mean(0)) - 0.8) > 1e-3)
+    strategy = begun(CFL(eps1=0.8, eps2=0.5, gamma_max=gamma_max), vector(0, 0), clients=6)
+    play_round(strategy, dict(enumerate(deltas)))
+    assume(abs(np.linalg.norm(deltas, axis=1).max() - 0.5) > 1e-3)
+    assert bool(strategy.splits()) == sattler.has_to_split(deltas, np.ones(6), 0.8, 0.5, gamma_max)
 
 
 def test_cfl_does_not_split_a_cluster_of_which_some_took_no_part():
@@ -186,7 +226,7 @@ def test_cfl_async_splits_when_the_last_member_has_handed_in():
 
 
 def test_cfl_async_asks_for_a_larger_delta_than_cfl():
-    strategy = begun(CFLAsync(), vector(0, 0), clients=2)
+    strategy = begun(CFLAsync(smallest=2), vector(0, 0), clients=2)
     for client, move in enumerate([(0.9, 0), (-0.9, 0)]):
         hand_in(strategy, client, move)
     assert parts(strategy) == [[0, 1]]
@@ -194,7 +234,7 @@ def test_cfl_async_asks_for_a_larger_delta_than_cfl():
 
 
 def test_only_the_latest_delta_of_a_client_counts():
-    strategy = begun(CFLAsync(), vector(0, 0), clients=2)
+    strategy = begun(CFLAsync(smallest=2), vector(0, 0), clients=2)
     hand_in(strategy, 0, (3, 0))
     hand_in(strategy, 0, (-2, 0))
     hand_in(strategy, 1, (-2, 0.1))
@@ -216,7 +256,7 @@ def test_who_is_away_is_not_waited_for_and_counts_again_when_it_has_handed_in():
 
 
 def test_a_client_whose_cluster_split_while_it_was_away_is_placed_anew():
-    strategy = begun(CFLAsync(), vector(0, 0), clients=4)
+    strategy = begun(CFLAsync(smallest=2), vector(0, 0), clients=4)
     strategy.left(3, 0.0)
     for client in (0, 1):
         hand_in(strategy, client, APART[client])
