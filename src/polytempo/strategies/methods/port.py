@@ -1,4 +1,9 @@
-"""PORT: how asynchronous can federated learning be? (Su and Li, 2022), with the settings of PACE's comparison."""
+"""PORT: how asynchronous can federated learning be? (Su and Li, 2022), with the settings of PACE's comparison.
+
+The weights are those of the paper. Its authors' code, in Plato, does not look at the direction of an update that is at
+most one version old: ``preset="plato"``."""
+
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -18,6 +23,9 @@ class Port(Strategy):
     update is and the less it opposes the last step, the more it counts. Whoever is still training from a model more
     than Omega versions old is asked to report what it has. The cosine is 0 before the first step."""
 
+    preset: Literal["paper", "plato"] = Field(
+        "paper", description="plato: the cosine counts as 1 where an update is at most one version old"
+    )
     min_updates: int = Field(5, ge=1, description="m, updates per server step")
     freshness: float = Field(1.0, gt=0, description="a, weight of an update's freshness")
     agreement: float = Field(1.0, ge=0, description="b, weight of an update's agreement with the last step")
@@ -60,8 +68,12 @@ class Port(Strategy):
 
     def _weight(self, update: Update, delta: Tensor) -> float:
         fresh = self.staleness_bound / (self.tau(update) + self.staleness_bound)
-        alike = (1 + cosine(delta, self.last_step, norm(delta) * norm(self.last_step))) / 2
-        return update.weight * (self.freshness * fresh + self.agreement * alike)
+        return update.weight * (self.freshness * fresh + self.agreement * (1 + self._cosine(update, delta)) / 2)
+
+    def _cosine(self, update: Update, delta: Tensor) -> float:
+        if self.preset == "plato" and self.tau(update) <= 1:
+            return 1.0
+        return cosine(delta, self.last_step, norm(delta) * norm(self.last_step))
 
     def _ask_the_stale(self) -> list[Report]:
         oldest = self.model.version - self.staleness_bound
