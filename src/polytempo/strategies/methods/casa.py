@@ -1,4 +1,7 @@
-"""CASA: clustered federated learning with asynchronous clients (Liu et al., KDD 2024), and its ablations."""
+"""CASA: clustered federated learning with asynchronous clients (Liu et al., KDD 2024), and its ablations.
+
+Algorithm 2 puts an update into the buffers of members whose starts are near its own. A member that is not in training
+has none; it counts as starting from the newest version, from which it will."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -6,7 +6,8 @@ is on a tie (an expanded cluster begins as a copy of the one it came from); clus
 client, and merged half a period later; a cluster that nobody is in ends. A broadcast goes to the members in training:
 who is not gets the newest model with its next order anyway. The default policy of broadcasts is the cheapest that lost
 no accuracy where 30 % of the clients are slow by 5; the paper's two (its Eq. 4 and its predictor) are others. Which one
-pays is a matter of the devices: see docs/methods/broadcasts.md."""
+pays is a matter of the devices: see docs/methods/broadcasts.md. The paper's predictor sees the K largest changes
+of a cluster's model; here it sees the last ten."""
 
 from collections.abc import Iterator
 from typing import Any, Literal

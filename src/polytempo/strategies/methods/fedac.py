@@ -1,6 +1,9 @@
 """FedAC: efficient asynchronous federated learning with prospective momentum aggregation and fine-grained correction
 (Zang et al., 2024), with the buffer and the server's learning rate of PACE's comparison, which names one beta, .9;
-beta_1 is the paper's own."""
+beta_1 is the paper's own.
+
+The cosine with what the server did since an update started is 0 where it did nothing. So an update from the newest
+model has the least weight. That follows from the formula; whether it is meant, the paper does not say."""
 
 import torch
 from pydantic import Field

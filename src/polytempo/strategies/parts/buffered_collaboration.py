@@ -2,7 +2,8 @@
 
 The paper sends phi_i back before it is overwritten by what the client just trained, which loses the client's newest
 training; here it is overwritten first, and a client gets its phi when it is next picked. Staleness counts updates
-received since the model was sent. In a multicast clients go on with the steps that they have left."""
+received since the model was sent. In a multicast clients go on with the steps that they have left. A client's share p
+of the data is among those who have handed in so far: the server does not know the others' samples."""
 
 import warnings
 
