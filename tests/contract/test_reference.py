@@ -67,14 +67,15 @@ def test_rounds_are_those_of_plain_torch(world, strategy, mu):
     assert (served - w).abs().max() < 1e-6
 
 
-def test_fedasync_is_that_of_plain_torch(world):
-    done, served = run(world, "fedasync")
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_fedasync_is_that_of_plain_torch(world, rho):
+    done, served = run(world, "fedasync", rho=rho)
     _, module = world
     versions = [initial_vector(module)]
     for row in done.update_log:
         staleness = len(versions) - 1 - row["version"]
         assert row["staleness"] == staleness
-        new = trained(module, versions[row["version"]], row["client"])
+        new = trained(module, versions[row["version"]], row["client"], rho)
         versions.append(torch.lerp(versions[-1], new, 0.6 / (1 + staleness) ** 0.5))
     assert (served - versions[-1]).abs().max() < 1e-6
     assert done.mean_staleness > 0
