@@ -38,7 +38,7 @@ def config_of(experiment: Experiment, strategy: Strategy | None = None) -> dict[
     parameters = made.parameters()
     return {
         **experiment.settings(),
-        "parameters": {name: _plain(value) for name, value in parameters.items()},
+        "parameters": {name: plain(value) for name, value in parameters.items()},
         "files": experiment.files(),
         "versions": versions(),
     }
@@ -175,5 +175,6 @@ def write_json(path: Path, value: object) -> None:
     write_bytes(path, json.dumps(value, indent=1).encode() + b"\n", durable=False)
 
 
-def _plain(value: object) -> Any:
+def plain(value: object) -> Any:
+    """A parameter's value as config.json holds it."""
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)

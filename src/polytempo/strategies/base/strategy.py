@@ -63,6 +63,9 @@ class Strategy:
     needs_personal: ClassVar[bool] = False
     """Do its clients follow the personal rule (``parts/personal.py``) in any case?"""
 
+    revision: ClassVar[int] = 0
+    """How often its results have changed for the same parameters. Benchmarks run it again when they do."""
+
     model: Branch
     setting: Setting
     participation: Participation
