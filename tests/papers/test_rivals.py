@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from polytempo.papers import benches
-from polytempo.papers.goals import goals
+from polytempo.papers.promises import promises
 from polytempo.papers.rivals import time_to_alone
 from polytempo.report.run import Run
 from support.runs import made_run
@@ -50,7 +50,7 @@ def promised(**rows: dict[str, float | None]) -> list[str]:
     usual = {"concerto": figures(0.9), "standalone": figures(0.8), "fedasync": figures(0.85)}
     given = {**usual, **{label.replace("_", "-"): row for label, row in rows.items()}}
     measured = {case.label: {1: given[case.label]} if case.label in given else {} for case in table.cases}
-    page = goals([table], {table.name: measured})
+    page = promises([table], {table.name: measured})
     return [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")]
 
 
@@ -81,5 +81,16 @@ def test_a_rival_is_compared_on_the_seeds_that_it_has():
     rows = {case.label: {} for case in table.cases}
     rows |= {"concerto": {1: figures(0.9), 2: figures(0.7)}, "standalone": {1: figures(0.5), 2: figures(0.5)}}
     rows["fedavg"] = {1: figures(0.89), 5: figures(0.99)}
-    cells = goals([table], {table.name: rows}).splitlines()[-1].strip("|").split("|")
+    cells = promises([table], {table.name: rows}).splitlines()[-1].strip("|").split("|")
     assert [cell.strip() for cell in cells[1:6]] == ["2", "80.0", "50.0", "fedavg used 89.0", "+1.0"]
+
+
+def test_whether_a_rival_helps_is_seen_on_the_seeds_that_it_has():
+    """Everybody does well on seed 1. There FedAsync is worse than alone, and no method is better anywhere."""
+    table = benches["natural"].tables[0]
+    rows = {case.label: {} for case in table.cases}
+    used = {1: 0.9, 2: 0.8, 3: 0.8}
+    for label in ("concerto", "standalone"):
+        rows[label] = {seed: figures(of, time_to_alone=None) for seed, of in used.items()}
+    rows["fedasync"] = {1: figures(0.85)}
+    assert promises([table], {table.name: rows}).splitlines()[-1].strip("| ").split(" | ")[-1] == "–"

@@ -1,4 +1,4 @@
-"""Does Concerto keep its promise? Its goals in every world, from the records of its runs and its rivals'."""
+"""Does Concerto keep its promise? What it promises, world by world, from the records of its runs and its rivals'."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
@@ -23,7 +23,7 @@ HELPS = 0.01
 TITLES = ("world", "seeds", "concerto", "alone", "best rival", "margin", "better", "worse", "again", "MB", "time")
 
 
-def goals(tables: Sequence[Table], figures: Mapping[str, Measured]) -> str:
+def promises(tables: Sequence[Table], figures: Mapping[str, Measured]) -> str:
     """A line of Markdown per world that Concerto has runs of. Every row is compared on the seeds that both have."""
     lines = ["| " + " | ".join((*TITLES, "missed")) + " |", "|---" * (len(TITLES) + 1) + "|"]
     lines += [_line(table.title, figures[table.name]) for table in tables if _is_there(figures[table.name])]
@@ -46,20 +46,24 @@ def _is_there(rows: Measured) -> bool:
 
 
 class _Rival(NamedTuple):
-    """A row's best accuracy, which one it is, and by how much Concerto is better on the same seeds."""
+    """A row's best accuracy, which one it is, and by how much Concerto, and it, is better than others on the same
+    seeds."""
 
     margin: float
     name: str
     accuracy: float
+    gain: float
+    """Over Standalone."""
 
 
 def _line(title: str, rows: Measured) -> str:
     ours = rows[OURS]
     used, alone = _mean(ours, "accuracy_used"), _mean(_common(rows[ALONE], ours), "accuracy_used")
     labels = [label for label in rows if label not in (OURS, ALONE, AGAIN) and "+" not in label]
-    rivals = [_rival(label, rows[label], ours) for label in labels if _common(rows[label], ours)]
-    margin = min(rival.margin for rival in (_rival(ALONE, rows[ALONE], ours), *rivals))
-    helps = max(used, *(rival.accuracy for rival in rivals)) if rivals else used
+    rivals = [_rival(label, rows) for label in labels if _common(_common(rows[label], ours), rows[ALONE])]
+    everybody = [_rival(label, rows) for label in (OURS, ALONE)] + rivals
+    margin = min(rival.margin for rival in everybody[1:])
+    gain = max(rival.gain for rival in everybody)
     better, worse = _mean(ours, "better_off"), _mean(ours, "worse_off")
     again, plain = _common(rows[AGAIN], ours), _common(rows[PLAIN], ours)
     chance = _mean(again, "worse_off") if again else None
@@ -69,7 +73,7 @@ def _line(title: str, rows: Measured) -> str:
         "margin": margin < -MARGIN,
         "worse": worse > better or (chance is not None and worse > chance + CHANCE),
         "MB": bytes_down is not None and bytes_down > MORE_BYTES,
-        "time": helps > alone + HELPS and (time is None or time > HALF),
+        "time": gain > HELPS and (time is None or time > HALF),
     }
     best = min(rivals, default=None)
     cells = (
@@ -82,10 +86,13 @@ def _line(title: str, rows: Measured) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _rival(label: str, rival: Mapping[int, Figures], ours: Mapping[int, Figures]) -> _Rival:
-    theirs = _common(rival, ours)
-    best, word = max((_mean(theirs, name), word) for name, word in ACCURACIES.items() if _has(theirs, name))
-    return _Rival(_mean(_common(ours, theirs), "accuracy_used") - best, f"{label} {word}", best)
+def _rival(label: str, rows: Measured) -> _Rival:
+    ours, alone = rows[OURS], rows[ALONE]
+    theirs = _common(_common(rows[label], ours), alone)
+    best, name = max((_mean(theirs, name), name) for name in ACCURACIES if _has(theirs, name))
+    margin = _mean(_common(ours, theirs), "accuracy_used") - best
+    gain = best - _mean(_common(alone, theirs), "accuracy_used")
+    return _Rival(margin, f"{label} {ACCURACIES[name]}", best, gain)
 
 
 def _common(of: Mapping[int, Figures], other: Mapping[int, Figures]) -> dict[int, Figures]:

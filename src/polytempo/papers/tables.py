@@ -8,8 +8,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from polytempo.papers.bench import Bench, Case, Column, Table
-from polytempo.papers.goals import goals
 from polytempo.papers.measuring import Folders, Measured, kept_runs, measure_table, measured
+from polytempo.papers.promises import promises
 from polytempo.papers.records import PUBLISHED, Figures, Records
 from polytempo.report.run import Run
 from polytempo.sim.run import Progress
@@ -46,7 +46,7 @@ def run_bench(
         written.append(directory / OVERVIEW)
     if bench.promises:
         shown, records = _shown(bench, whole), Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS)
-        page = goals(whole.tables, {table.name: measured(shown, table, records) for table in whole.tables})
+        page = promises(whole.tables, {table.name: measured(shown, table, records) for table in whole.tables})
         (directory / PROMISES).write_text(page)
         written.append(directory / PROMISES)
     return written
