@@ -14,6 +14,7 @@ from polytempo import simulate
 from polytempo.core.state import digest, load, save
 from polytempo.strategies import make_strategy
 from polytempo.strategies.base.participation import Quota
+from polytempo.strategies.methods import cfl
 from polytempo.strategies.methods.cfl import CFL, CFLAsync, bipartition
 from polytempo.strategies.methods.icfl import ICFL, ICFLAsync
 from polytempo.strategies.parts.cosines import cosines
@@ -226,15 +227,29 @@ def test_cfl_async_splits_when_the_last_member_has_handed_in():
 
 
 def test_cfl_async_asks_for_a_larger_delta_than_cfl():
-    strategy = begun(CFLAsync(smallest=2), vector(0, 0), clients=2)
+    strategy = begun(CFLAsync(fewest_members=2), vector(0, 0), clients=2)
     for client, move in enumerate([(0.9, 0), (-0.9, 0)]):
         hand_in(strategy, client, move)
     assert parts(strategy) == [[0, 1]]
     assert CFL().eps2 < 0.9
 
 
+def test_cfl_async_looks_again_when_all_could_have_handed_in_once_more(monkeypatch):
+    looked = []
+    monkeypatch.setattr(cfl, "bipartition", lambda cosines: looked.append(len(cosines)) or ([[0], [1, 2, 3]], 0.9))
+    strategy = begun(CFLAsync(), vector(0, 0), clients=4)
+    for client in (0, 1, 2, 3):
+        hand_in(strategy, client, APART[client])
+    assert looked == [4]  # and too alike
+    for client in (0, 1, 2):
+        hand_in(strategy, client, APART[client])
+    assert looked == [4]
+    hand_in(strategy, 3, APART[3])
+    assert looked == [4, 4]
+
+
 def test_only_the_latest_delta_of_a_client_counts():
-    strategy = begun(CFLAsync(smallest=2), vector(0, 0), clients=2)
+    strategy = begun(CFLAsync(fewest_members=2), vector(0, 0), clients=2)
     hand_in(strategy, 0, (3, 0))
     hand_in(strategy, 0, (-2, 0))
     hand_in(strategy, 1, (-2, 0.1))
@@ -256,7 +271,7 @@ def test_who_is_away_is_not_waited_for_and_counts_again_when_it_has_handed_in():
 
 
 def test_a_client_whose_cluster_split_while_it_was_away_is_placed_anew():
-    strategy = begun(CFLAsync(smallest=2), vector(0, 0), clients=4)
+    strategy = begun(CFLAsync(fewest_members=2), vector(0, 0), clients=4)
     strategy.left(3, 0.0)
     for client in (0, 1):
         hand_in(strategy, client, APART[client])

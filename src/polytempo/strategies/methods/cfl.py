@@ -1,9 +1,11 @@
 """CFL: clustered federated learning (Sattler et al., 2020), Algorithms 1 and 2, and its asynchronous form.
 
-The criterion and the bipartition are Sattler's. He leaves gamma_max open, and .5 is our choice. The bounds eps1 and
-eps2 are those that CASA (Liu et al., 2024, appendix A.2) names for CFL and CFL-Async. As in his code, and not in the
-paper, two clients stay together; his code also waits 20 rounds, which is not done here. Of the asynchronous form CASA
-says: decayed mixing (``parts/mixing.py``), the most recent update of each client, the criterion with every update.
+The criterion and the bipartition are those of Sattler's paper. He leaves gamma_max open, and .5 is our choice. The
+bounds eps1 and eps2 are those that CASA (Liu et al., 2024, appendix A.2) names for CFL and CFL-Async. His code differs
+from the paper: it has no third condition, splits by complete linkage and waits 20 rounds. That two clients stay
+together is from there. Of the asynchronous form CASA says: decayed mixing (``parts/mixing.py``), the most recent update
+of each client, the criterion with every update. Here a cluster whose parts were too alike is looked at again when all
+of its members could have handed in once more, since looking compares all pairs.
 Sattler hands a newcomer down the tree of splits; here it goes to the cluster whose mean delta has the highest cosine
 with its own, and the update that says so, trained from another cluster's model, is not averaged."""
 
@@ -31,16 +33,16 @@ class Incongruence(Clustered):
     eps1: float = Field(0.4, ge=0, description="a cluster may split when the norm of its mean delta is below this")
     eps2: float = Field(0.7, ge=0, description="and the norm of some member's delta is above this")
     gamma_max: float = Field(
-        0.5, ge=0, le=1, description="and members of different parts are less alike than this allows"
+        0.5, ge=0, le=1, description="and the highest cosine across its parts is below 1 - 2 gamma_max^2"
     )
-    smallest: int = Field(3, ge=2, description="and it has at least so many members")
+    fewest_members: int = Field(3, ge=2, description="and it has at least so many members")
 
     def verdict(
         self, members: Sequence[int], deltas: Mapping[int, Tensor], mean_norm: float, max_norm: float
     ) -> tuple[list[list[int]], dict[str, float]]:
         """Two parts if a cluster has to split, else none; and the figures that decide it."""
         why = {"mean_norm": mean_norm, "max_norm": max_norm}
-        if len(members) < self.smallest or mean_norm >= self.eps1 or max_norm <= self.eps2:
+        if len(members) < self.fewest_members or mean_norm >= self.eps1 or max_norm <= self.eps2:
             return [], why
         parts, alpha = bipartition(cosines([deltas[client] for client in members]))
         why |= {"cross_cosine": alpha}
@@ -54,6 +56,8 @@ class CFL(Incongruence, Rounds):
     """FedAvg in every cluster, which splits in two when its clients pull apart: while its mean delta is short, some
     member's is long, and no two members of different parts are alike. Only a cluster whose members all took part in a
     round can."""
+
+    revision = 1
 
     def setup(self) -> None:
         self.deltas: dict[int, Tensor] = {}
@@ -88,7 +92,14 @@ class CFLAsync(Incongruence, LatestClustered):
     """CFL without rounds: ``g_k <- lerp(g_k, w_i, alpha s(tau_i))``, and the criterion of CFL over the most recent
     delta of each member."""
 
+    revision = 1
+
     eps2: float = Field(1.0, ge=0, description="and the norm of some member's delta is above this")
+
+    def setup(self) -> None:
+        super().setup()
+        self.rests: dict[int, int] = {}
+        """Cluster -> updates until it is looked at again."""
 
     def compared(self, update: Update) -> Tensor:
         return update.own.delta
@@ -100,11 +111,17 @@ class CFLAsync(Incongruence, LatestClustered):
         return self.latest.sums
 
     def split_if_due(self, cluster: int, members: Sequence[int], now: float) -> None:
+        rests = self.rests.pop(cluster, 0)
+        if rests > 1:
+            self.rests[cluster] = rests - 1
+            return
         samples = sum(self.latest.scales[client] for client in members)
         longest = max(self.latest.norms[client] for client in members)
         parts, why = self.verdict(members, self.latest.vectors, norm(self.latest.sums[cluster]) / samples, longest)
         if parts:
             self.split(cluster, parts, now, why)
+        elif "cross_cosine" in why:
+            self.rests[cluster] = len(members)
 
 
 def bipartition(cosines: np.ndarray) -> tuple[list[list[int]], float]:
