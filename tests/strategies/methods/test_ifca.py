@@ -43,6 +43,14 @@ def test_ifca_averages_each_model_over_those_who_chose_it_whatever_their_samples
     assert [branch.version for branch in strategy.clusters.branches.values()] == [1, 1, 0]
 
 
+def test_ifca_leaves_out_what_is_held_back():
+    strategy = begun(IFCA(k=1), vector(1, 2), clients=2)
+    (first, second) = [order for client in range(2) for order in strategy.ready(client, 0.0) or ()]
+    strategy.updated(chose(0, 0, 0, first.weights, first.weights + vector(4, 0)), 1.0)
+    strategy.updated(chose(1, 0, 0, second.weights, vector(9, 9)).as_held_back(second.weights), 1.0)
+    assert torch.allclose(strategy.model_for(0), vector(5, 2))
+
+
 def test_an_ifca_client_that_left_before_the_round_closed_is_no_member():
     strategy = begun(IFCA(k=2), vector(1, 2), clients=2)
     orders = [order for client in range(2) for order in strategy.ready(client, 0.0) or ()]

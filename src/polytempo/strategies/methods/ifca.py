@@ -18,7 +18,7 @@ from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import Setting, parameters, strategy
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.mixing import DecayedMixing
-from polytempo.strategies.parts.rounds import Rounds, weighted_mean
+from polytempo.strategies.parts.rounds import Rounds, plain_mean_delta
 
 
 @parameters
@@ -52,13 +52,13 @@ class IFCA(BestOfK, Rounds):
     """k models from different initial weights: each client trains the one that fits it best, and each moves by the
     plain mean of the deltas of those who chose it; a model that nobody chose stays as it is."""
 
+    revision = 1
+
     def aggregate(self, updates: Sequence[Update], now: float) -> None:
         for cluster, branch in self.clusters.branches.items():
             theirs = [update for update in updates if self.chosen(update) == cluster]
             if theirs:
-                branch.step(
-                    weighted_mean([update.delta for update in theirs], [not update.held_back for update in theirs])
-                )
+                branch.step(plain_mean_delta(theirs))
         for update in updates:
             if update.client in self.participation.members:  # who left since it handed in is not there
                 self.clusters.assign(update.client, self.chosen(update))

@@ -62,6 +62,11 @@ def mean_delta(updates: Sequence[Update]) -> Tensor:
     return weighted_mean((update.delta for update in updates), [update.weight for update in updates])
 
 
+def plain_mean_delta(updates: Sequence[Update]) -> Tensor:
+    """The mean of the deltas that are not held back, whatever their samples."""
+    return weighted_mean((update.delta for update in updates), [float(not update.held_back) for update in updates])
+
+
 def weighted_mean(vectors: Iterable[Tensor], weights: Sequence[float]) -> Tensor:
     """``sum_i w_i v_i / sum_i w_i``; the plain mean where no vector has any weight."""
     if not any(weights):
