@@ -98,14 +98,16 @@ def test_port_weighs_by_freshness_and_by_agreement_with_the_last_step():
 def test_port_in_platos_form_looks_at_the_direction_of_updates_that_are_two_versions_old():
     strategy = begun(Port(preset="plato", min_updates=2, staleness_bound=4), vector(0, 0), clients=4)
     late = order_of(strategy, 3)
-    for client in (0, 1, 0, 1):
+    for client in (0, 1):
+        served(strategy, client, 1, 0)
+    fresh = order_of(strategy, 2)
+    for client in (0, 1):
         served(strategy, client, 1, 0)
     assert torch.equal(strategy.model.weights, vector(2, 0))
-    fresh = order_of(strategy, 2)
     hand_in(strategy, late, vector(-3, 0))
     hand_in(strategy, fresh, vector(-1, 0))
     stale_weight = 4 / (2 + 4) + (1 - 1) / 2
-    fresh_weight = 4 / (0 + 4) + (1 + 1) / 2  # although it opposes the last step
+    fresh_weight = 4 / (1 + 4) + (1 + 1) / 2  # although it opposes the last step
     moved = (3 * stale_weight + fresh_weight) / (stale_weight + fresh_weight)
     assert torch.allclose(strategy.model.weights, vector(2 - moved, 0))
 

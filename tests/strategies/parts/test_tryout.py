@@ -127,6 +127,16 @@ def test_the_fewer_clients_the_further_a_side_has_to_be_ahead(clients: int, spre
     assert tryout.decided == decided
 
 
+@pytest.mark.filterwarnings("error")
+def test_models_without_any_error_say_nothing() -> None:
+    tryout = Tryout(seed=0)
+    for client in range(FEWEST):
+        for side in (tryout.solo, tryout.mixing):
+            side.take(client, 0.0)
+    tryout._decide(0.0)
+    assert tryout.decided == ""
+
+
 def test_a_tryout_is_saved_with_the_strategy_and_orders_say_who_plays_solo() -> None:
     strategy, other = (begun(PersonalRule(make_strategy("fedasync", {})), vector(1, 2), 3) for _ in range(2))
     strategy.tryout = tried(solo=0.4, mixing=0.48)

@@ -23,11 +23,11 @@ OFFSET = 0.02
 FEWEST = 8
 """Looks at clients of each side before anything is decided."""
 CLEAR = 0.02
-"""A side is ahead if, were the sides alike, they would differ as much with a smaller probability."""
+"""A side is ahead if a t-test gives a smaller p-value."""
 MOST = 16
-"""Looks at each side after which it is decided also if neither is ahead, ..."""
+"""Looks at each side after which the pool decides."""
 MUCH = 0.25
-"""... for solo if the pool would have clients keep this much of their own models."""
+"""Share of their own models that the pool would have clients keep, from which on it decides for solo."""
 
 
 @stateful
@@ -110,7 +110,10 @@ class Tryout(Attributes):
 
 
 def _differ_by_chance(some: list[float], others: list[float]) -> float:
-    """How likely it is that means of so few numbers differ as much or more by chance (Welch's t-test)."""
+    """How likely it is that means of so few numbers differ as much or more by chance (Welch's t-test). Numbers that are
+    all the same say nothing."""
+    if len(set(some)) == len(set(others)) == 1:
+        return 1.0
     from scipy.stats import ttest_ind  # here, because it takes a while to import
 
     return float(ttest_ind(some, others, equal_var=False).pvalue)
