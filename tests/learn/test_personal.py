@@ -62,9 +62,11 @@ def test_the_jury_judges_four_mixtures_of_average_and_served_model() -> None:
     assert said.briers == pytest.approx((0.1,) * 4)
 
 
-def test_a_row_on_which_a_mixture_comes_to_nan_is_one_that_it_gets_wrong() -> None:
+@pytest.mark.parametrize("error", [0.0, np.nan])
+@pytest.mark.parametrize("brier", [np.nan, np.inf])
+def test_a_row_for_which_a_mixture_computes_no_number_is_one_that_it_gets_wrong(error: float, brier: float) -> None:
     def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return np.array([[0.0, 0.1], [np.nan, np.nan]]) if weights[0] > 0 else np.full((2, 2), 0.2)
+        return np.array([[0.0, 0.1], [error, brier]]) if weights[0] > 0 else np.full((2, 2), 0.2)
 
     said = judge(ANY, floats(-1), np.array([3, 4]), score)
     assert said.errors == (1.0, 1.0, 0.4, 0.4)

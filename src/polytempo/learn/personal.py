@@ -75,9 +75,11 @@ class ClientMemory:
 def judge(
     memory: ClientMemory, served: np.ndarray, jury: np.ndarray, score: Score, changed: bool = False
 ) -> JuryScores:
-    """What the jury says of the mixtures. A row on which a mixture comes to NaN is a row that it gets wrong."""
+    """What the jury says of the mixtures. A row for which a mixture computes no number is one that it gets wrong."""
     scores = [score(mixed(memory.average, served, share), jury) if len(jury) else np.zeros((0, 2)) for share in SHARES]
-    errors, briers = np.nan_to_num(np.array(scores, np.float64), nan=1.0).sum(1).T
+    rows = np.array(scores, np.float64)
+    rows[~np.isfinite(rows).all(2)] = 1.0
+    errors, briers = rows.sum(1).T
     return JuryScores(len(jury), tuple(errors.tolist()), tuple(briers.tolist()), changed)
 
 

@@ -229,9 +229,10 @@ def test_scores_of_probabilities_are_errors_and_half_brier_scores() -> None:
     [
         ([[0.5, 0.5]], [0, 1], "a row of probabilities for each label"),
         ([0.5, 0.5], [0, 1], "a row of probabilities for each label"),
-        ([[0.5, 0.5]], [2], "has 2 classes: labels are from 0 on"),
-        ([[0.5, 0.5]], [-1], "has 2 classes: labels are from 0 on"),
+        ([[0.5, 0.5]], [2], "got the label 2, and there are probabilities for labels 0 to 1"),
+        ([[0.5, 0.5]], [-1], "got the label -1"),
         ([[3.0, -1.0]], [0], "take the softmax of outputs first"),
+        ([[2.0, -1.0]], [0], "take the softmax of outputs first"),
     ],
 )
 def test_what_is_no_probabilities_and_labels_is_refused(probabilities: list[Any], labels: list[int], why: str) -> None:
@@ -244,10 +245,11 @@ def test_scores_of_another_shape_are_refused() -> None:
         a_rule().start(a_task(), lambda tensors, rows: np.zeros(len(rows)), None, SCHEMA)
 
 
-@pytest.mark.parametrize(("rows", "labels"), [(0, 0), (4, 3)])
-def test_rows_and_labels_have_to_be_as_many_and_some(rows: int, labels: int) -> None:
-    with pytest.raises(UserError, match=f"x has {rows} rows, y {labels}"):
-        a_rule().deal(np.zeros((rows, 2)), np.zeros(labels), 0, None)
+def test_rows_and_labels_have_to_be_as_many_and_some() -> None:
+    with pytest.raises(UserError, match="x has 4 rows, y 3"):
+        a_rule().deal(np.zeros((4, 2)), np.zeros(3), 0, None)
+    with pytest.raises(UserError, match="got no rows"):
+        a_rule().deal(np.zeros((0, 2)), np.zeros(0), 0, None)
 
 
 # On a device.

@@ -16,7 +16,7 @@ from polytempo.serve.client.memory import OwnMemory, Remembered
 from polytempo.serve.client.uploads import end_of, start_of, trained_by
 from polytempo.serve.protocol.tasks import Model, Task, Tensors
 
-NOT_ONE = 1e-3
+SUM_TOLERANCE = 1e-3
 """By how much the sum of a row's probabilities may differ from 1."""
 
 NamedScore = Callable[[Tensors, np.ndarray], np.ndarray]
@@ -57,7 +57,9 @@ class OwnRule:
 
     def deal(self, x: np.ndarray, y: np.ndarray, key: int, task: Task | None) -> np.ndarray:
         """The rows to train on, for this task or for any. The others are the jury."""
-        if not len(x) or len(x) != len(y):
+        if not len(x):
+            raise UserError("deal(x, y) got no rows.")
+        if len(x) != len(y):
             raise UserError(f"deal(x, y) needs a row of x for each label in y: x has {len(x)} rows, y {len(y)}.")
         self._features, self._labels, self._key = fingerprints(x), fingerprints(y), key
         rows = self._dealt(None if task is None else self.memory.as_of(task.answered).memory)
@@ -131,9 +133,11 @@ def judged(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     if shares.ndim != 2 or classes.shape != shares.shape[:1]:
         wanted = "judged(probabilities, labels) needs a row of probabilities for each label"
         raise UserError(f"{wanted}: their shapes are {shares.shape} and {classes.shape}.")
-    if not np.isin(classes, np.arange(shares.shape[1])).all():
-        raise UserError(f"judged(probabilities, labels) has {shares.shape[1]} classes: labels are from 0 on.")
-    if (np.abs(shares.sum(1) - 1) > NOT_ONE).any():
+    unknown = classes[~np.isin(classes, np.arange(shares.shape[1]))]
+    if len(unknown):
+        known = f"there are probabilities for labels 0 to {shares.shape[1] - 1}"
+        raise UserError(f"judged(probabilities, labels) got the label {unknown[0]}, and {known}.")
+    if (np.abs(shares.sum(1) - 1) > SUM_TOLERANCE).any() or (shares < 0).any():
         raise UserError("judged(probabilities, labels) needs rows that add up to 1: take the softmax of outputs first.")
     classes = classes.astype(np.int64)
     errors = shares.argmax(1) != classes
