@@ -300,7 +300,7 @@ def test_the_proxy_sets_that_were_set_aside_are_among_the_settings() -> None:
 def test_without_exchanges_there_is_neither_a_section_nor_a_column() -> None:
     run = made_run({}, {"strategy": "fedasync", "seed": 0, "accuracy": 0.5})
     assert "Exchanges" not in page([run], "none")
-    assert list(comparison_rows([run])[0].cells) == ["accuracy %"]
+    assert list(comparison_rows([run])[0].cells) == ["served %"]
 
 
 def test_the_section_shows_every_figure_and_the_mixtures_of_the_methods_that_estimate(html: str) -> None:

@@ -107,8 +107,8 @@ def test_refused_updates_are_in_table_and_page_where_there_are_some() -> None:
 def test_the_table_gives_mean_and_deviation_over_seeds_and_marks_the_best() -> None:
     runs = [simple_run("fedavg", [a], seed) for seed, a in enumerate((0.5, 0.6, 0.7))] + [simple_run("fedbuff", [0.55])]
     fedavg, fedbuff = comparison_rows(runs)
-    assert (fedavg.cells["accuracy %"].text, fedavg.cells["accuracy %"].best) == ("60.0 ± 10.0", True)
-    assert (fedbuff.cells["accuracy %"].text, fedbuff.cells["accuracy %"].best) == ("55.0", False)
+    assert (fedavg.cells["served %"].text, fedavg.cells["served %"].best) == ("60.0 ± 10.0", True)
+    assert (fedbuff.cells["served %"].text, fedbuff.cells["served %"].best) == ("55.0", False)
     assert "| fedavg | **60.0 ± 10.0** |" in markdown_table(runs)
 
 
@@ -123,7 +123,7 @@ def test_time_to_target_says_how_many_seeds_reached_it_and_only_who_always_does_
 
 def test_a_column_that_nobody_has_is_left_out() -> None:
     (row,) = comparison_rows([simple_run("fedavg", [0.5])])
-    assert list(row.cells) == ["accuracy %"]
+    assert list(row.cells) == ["served %"]
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
@@ -151,7 +151,7 @@ def test_ten_methods_in_a_narrow_terminal_stand_together_in_tables_that_cut_noth
     assert all(table.count(f"(mixing {m / 16})") == 1 for table in tables for m in range(1, 11))
     rows = comparison_rows(runs)
     assert [found.strip() for found in re.findall(r"[\d.]+ ± [\d.]+", text)] == [
-        r.cells["accuracy %"].text for r in rows
+        r.cells["served %"].text for r in rows
     ]
     assert all(word in text for title in rows[0].cells for word in title.split())
 

@@ -53,7 +53,7 @@ class HasFigures:
     accuracy = Figure[float](
         "Mean over clients of the accuracy on their own test data of the model each would be served now.",
         "share",
-        title="accuracy %",
+        title="served %",
         best="highest",
     )
     accuracy_trained = Figure[float | None](
@@ -69,33 +69,33 @@ class HasFigures:
         title="used %",
         best="highest",
     )
-    accuracy_std = Figure[float]("Standard deviation of accuracy over clients.", "share")
+    accuracy_std = Figure[float]("Standard deviation of the used accuracy over clients.", "share")
     accuracy_slowest_fifth = Figure[float](
-        "Mean accuracy of the fifth of the clients with the slowest devices.",
+        "Mean used accuracy of the fifth of the clients with the slowest devices.",
         "share",
         title="slowest fifth %",
         best="highest",
     )
     accuracy_fastest_fifth = Figure[float](
-        "Mean accuracy of the fifth of the clients with the fastest devices.",
+        "Mean used accuracy of the fifth of the clients with the fastest devices.",
         "share",
         title="fastest fifth %",
         best="highest",
     )
     accuracy_slowest_device = Figure[float](
-        "Mean accuracy of the clients with the slowest device type present; without types, of the slowest client.",
+        "Mean used accuracy of the clients with the slowest device type present; without types, of the slowest client.",
         "share",
         title="slowest device %",
         best="highest",
     )
     accuracy_fastest_device = Figure[float](
-        "Mean accuracy of the clients with the fastest device type present; without types, of the fastest client.",
+        "Mean used accuracy of the clients with the fastest device type present; without types, of the fastest client.",
         "share",
         title="fastest device %",
         best="highest",
     )
     accuracy_per_device = Figure[Mapping[str, float] | None](
-        "Mean accuracy of the clients of each device type; null without types.", "share"
+        "Mean used accuracy of the clients of each device type; null without types.", "share"
     )
     virtual_time = Figure[float]("Simulated time.", "s", title="virtual time s")
     time_to_target = Figure[float | None](

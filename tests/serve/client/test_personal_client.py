@@ -60,7 +60,7 @@ def a_rule(memory: bool = True) -> OwnRule:
 def much_better(tensors: Tensors, rows: np.ndarray) -> np.ndarray:
     """The more of the served model, the worse: up to 0.15 per row."""
     share = float((2 - tensors["w"][0]) / (2 - 1))  # of the served model in the mixture with the average
-    return np.full((len(rows), 2), 0.15 * share)
+    return np.full((len(rows), 2), np.clip(0.15 * share, 0, 1))
 
 
 BETA = 20 * 0.15**2
@@ -97,7 +97,7 @@ def test_the_report_is_what_the_jury_said_of_four_mixtures() -> None:
 
 def test_whoever_writes_into_the_start_does_not_change_the_clients_own_model() -> None:
     rule, task = a_rule(), a_task()
-    start = rule.start(task, lambda tensors, rows: 10 * much_better(tensors, rows), None, SCHEMA)  # all its own
+    start = rule.start(task, lambda tensors, rows: 5 * much_better(tensors, rows), None, SCHEMA)  # all its own
     assert np.array_equal(start, OWN)
     start += 1
     assert np.array_equal(OWN, vector(3, 3, 3, 7))
@@ -243,6 +243,18 @@ def test_what_is_no_probabilities_and_labels_is_refused(probabilities: list[Any]
 def test_scores_of_another_shape_are_refused() -> None:
     with pytest.raises(UserError, match=r"has to return an error and half a Brier score for each of \d+ rows"):
         a_rule().start(a_task(), lambda tensors, rows: np.zeros(len(rows)), None, SCHEMA)
+
+
+@pytest.mark.parametrize("impossible", [7.0, -1.0, np.inf])
+def test_scores_beyond_0_and_1_are_refused(impossible: float) -> None:
+    with pytest.raises(UserError, match="numbers from 0 to 1"):
+        a_rule().start(a_task(), lambda tensors, rows: np.full((len(rows), 2), impossible), None, SCHEMA)
+
+
+def test_a_jury_is_the_same_for_rows_of_any_type() -> None:
+    rule, x = a_rule(), np.random.default_rng(0).normal(size=(80, 2)).astype(np.float32)
+    dealt = [rule.deal(np.asarray(x, kind), np.zeros(80), 5, None).tolist() for kind in (np.float32, np.float64)]
+    assert dealt[0] == dealt[1] == rule.deal(x.tolist(), np.zeros(80), 5, None).tolist()
 
 
 def test_rows_and_labels_have_to_be_as_many_and_some() -> None:

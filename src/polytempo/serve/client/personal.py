@@ -19,6 +19,8 @@ from polytempo.serve.protocol.tasks import Model, Task, Tensors
 SUM_TOLERANCE = 1e-3
 """By how much the sum of a row's probabilities may differ from 1."""
 
+SCORE_TOLERANCE = 1e-6
+
 NamedScore = Callable[[Tensors, np.ndarray], np.ndarray]
 """(tensors, rows) -> for each row its error (0 or 1) and half its Brier score (0 to 1): an array of two columns."""
 
@@ -61,7 +63,8 @@ class OwnRule:
             raise UserError("deal(x, y) got no rows.")
         if len(x) != len(y):
             raise UserError(f"deal(x, y) needs a row of x for each label in y: x has {len(x)} rows, y {len(y)}.")
-        self._features, self._labels, self._key = fingerprints(x), fingerprints(y), key
+        # Of one type, since a row is known by its bytes.
+        self._features, self._labels, self._key = fingerprints(np.asarray(x, np.float32)), fingerprints(y), key
         rows = self._dealt(None if task is None else self.memory.as_of(task.answered).memory)
         self._handed_out = rows.known
         return rows.train
@@ -151,6 +154,8 @@ def _flat_score(score: NamedScore, schema: Schema) -> Callable[[np.ndarray, np.n
         if scores.shape != (len(rows), 2):
             wanted = f"an error and half a Brier score for each of {len(rows)} rows"
             raise UserError(f"score(tensors, rows) has to return {wanted}: it returned the shape {scores.shape}.")
+        if (np.abs(scores - 0.5) > 0.5 + SCORE_TOLERANCE).any():
+            raise UserError("score(tensors, rows) has to return numbers from 0 to 1: an error and half a Brier score.")
         return scores
 
     return flat

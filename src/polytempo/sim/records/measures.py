@@ -30,8 +30,8 @@ def evaluation_row(
     groups: Sequence[int] | None,
     devices: Devices,
 ) -> dict[str, Any]:
-    """Served accuracy over clients (mean, spread, slowest and fastest fifth, device types where there are some), own
-    models, idle share, clusters."""
+    """Accuracy over clients of the models that they are served, own and use; of those in use also spread, slowest and
+    fastest fifth, and device types where there are some; idle share, clusters."""
     from sklearn.metrics import adjusted_rand_score  # here, because it takes a second to import
 
     clusters = np.array([strategy.cluster_of(client) for client in range(len(served))])
@@ -42,15 +42,15 @@ def evaluation_row(
         "accuracy": float(served.mean()),
         "accuracy_trained": float(known.mean()) if len(known) else None,
         "accuracy_used": float(used.mean()),
-        "accuracy_std": float(served.std()),
-        "accuracy_slowest_fifth": float(served[devices.slowest_fifth()].mean()),
-        "accuracy_fastest_fifth": float(served[devices.fastest_fifth()].mean()),
+        "accuracy_std": float(used.std()),
+        "accuracy_slowest_fifth": float(used[devices.slowest_fifth()].mean()),
+        "accuracy_fastest_fifth": float(used[devices.fastest_fifth()].mean()),
         "idle_share": float(idle.mean()),
         "clusters": len(np.unique(clusters)),
         "purity": None if groups is None else purity(clusters, np.array(groups)),
         "ari": None if groups is None else float(adjusted_rand_score(groups, clusters)),
         "accuracy_per_cluster": accuracy_per_cluster(clusters, served),
-        **({"accuracy_per_device": accuracy_per_device(served, devices)} if devices.kinds else {}),
+        **({"accuracy_per_device": accuracy_per_device(used, devices)} if devices.kinds else {}),
         "per_client": served,
         "per_client_trained": trained.copy(),
         "per_client_used": used,
