@@ -150,9 +150,7 @@ def test_ten_methods_in_a_narrow_terminal_stand_together_in_tables_that_cut_noth
     assert len(tables) > 1
     assert all(table.count(f"(mixing {m / 16})") == 1 for table in tables for m in range(1, 11))
     rows = comparison_rows(runs)
-    assert [found.strip() for found in re.findall(r"[\d.]+ ± [\d.]+", text)] == [
-        r.cells["served %"].text for r in rows
-    ]
+    assert [found.strip() for found in re.findall(r"[\d.]+ ± [\d.]+", text)] == [r.cells["served %"].text for r in rows]
     assert all(word in text for title in rows[0].cells for word in title.split())
 
 
