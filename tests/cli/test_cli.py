@@ -58,6 +58,7 @@ FIGURES = [
     "ari",
     "epsilon",
     "held_back",
+    "tryout_winner",
     "digest",
 ]
 

@@ -26,6 +26,8 @@ class Cfl(CFL):
 
     eps1: float = 1e6
     eps2: float = 0.0
+    gamma_max: float = 0.0
+    fewest_members: int = 2
 
 
 class Icfl(ICFLAsync):
