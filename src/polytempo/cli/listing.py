@@ -19,6 +19,9 @@ from polytempo.world.devices import device_mixes
 from polytempo.world.partitions import partitions
 
 
+NOT_THE_METHOD = "Built from what other papers say of it: do not read its figures as those of the authors' method."
+
+
 def _first_sentence(thing: object) -> str:
     return " ".join((thing.__doc__ or "").split("\n\n")[0].replace("``", "").split())
 
@@ -29,7 +32,8 @@ def _strategies() -> Iterable[tuple[str, str]]:
         texts = {field: info.description for field, info in settings.__pydantic_fields__.items()}
         values = cls().parameters().items()
         described = [f"\n  {field} = {'unset' if value is None else value}: {texts[field]}" for field, value in values]
-        yield name, _first_sentence(cls) + "".join(described)
+        warning = f"\n  {NOT_THE_METHOD}" if cls.reconstructed else ""
+        yield name, _first_sentence(cls) + warning + "".join(described)
 
 
 def _described(kind: DeviceType) -> str:

@@ -1,8 +1,11 @@
 """ClusterFL, reconstructed: a similarity-aware federated learning system for human activity recognition (Ouyang et al.,
 MobiSys 2021).
 
-Known here only from how EchoPFL (sections 7.1 and 7.2.3) describes it: synchronous, clients are clustered by the
-similarity of their models' outputs, and a model is trained in every cluster. This is the plainest method that fits:
+This is not the authors' method, and its row must not be read as ClusterFL's. In their code every client keeps a model
+of its own; these are tied together by multi-task learning (ADMM) through a soft matrix of likenesses, which the server
+makes of all models' outputs on data of its own. What is built here is what EchoPFL (sections 7.1 and 7.2.3) describes
+and compares with: synchronous, clients are clustered by the similarity of their models' outputs, and a model is trained
+in every cluster. This is the plainest method that fits:
 outputs are the mean soft labels of the trained model over the client's own data, unlikeness is their symmetric KL
 divergence, clusters are made by average linkage, and every model is FedAvg's, over its members. Clusters are made after
 every fifth round: sooner, models may say too little, and clusters that begin wrong teach their members to stay (on
