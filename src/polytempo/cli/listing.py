@@ -18,7 +18,6 @@ from polytempo.world.device_types import DeviceType, device_types
 from polytempo.world.devices import device_mixes
 from polytempo.world.partitions import partitions
 
-
 NOT_THE_METHOD = "Built from what other papers say of it: do not read its figures as those of the authors' method."
 
 
