@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from polytempo.core.events import Update
-from polytempo.core.rows import l1
-from polytempo.core.schema import Schema
+from polytempo.core.model.rows import l1
+from polytempo.core.model.schema import Schema
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Setting, make_strategy

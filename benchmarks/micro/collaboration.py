@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from polytempo.core.events import Update
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.core.streams import stream
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.pace import Pace

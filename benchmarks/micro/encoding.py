@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from polytempo.core.encodings import ErrorFeedback, nbytes_of, parse_encoding
+from polytempo.core.model.encodings import ErrorFeedback, nbytes_of, parse_encoding
 from polytempo.core.streams import stream
 
 REPEATS = 50

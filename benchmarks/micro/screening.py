@@ -9,8 +9,8 @@ import torch
 from encoding import milliseconds
 
 from polytempo.core.events import Update
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Work
-from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
 from polytempo.strategies import Setting
 from polytempo.strategies.parts.asynchronous import Asynchronous

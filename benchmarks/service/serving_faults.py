@@ -48,9 +48,9 @@ from polytempo.serve.logs import log_to
 from polytempo.serve.paths import DATABASE
 from polytempo.serve.process.running import serve_until
 from polytempo.serve.server.host import Host
+from polytempo.serve.server.network.outbox import Outbox
+from polytempo.serve.server.network.sessions import Server
 from polytempo.serve.server.operations import Limits, Operations
-from polytempo.serve.server.outbox import Outbox
-from polytempo.serve.server.sessions import Server
 from polytempo.serve.server.shared import Shared
 from polytempo.strategies import Strategy
 

@@ -17,8 +17,8 @@ import grpc.aio
 import numpy as np
 from serving_load import OPTIONS, Conversation, model_tensors
 
-from polytempo.core.encodings import parse_encoding
 from polytempo.core.errors import UserError
+from polytempo.core.model.encodings import parse_encoding
 from polytempo.core.streams import stream
 from polytempo.serve.access.credentials import read_token
 from polytempo.serve.client.enrolment import enrol_client

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from polytempo.api import simulate
-    from polytempo.core.encodings import Encodings
+    from polytempo.core.model.encodings import Encodings
     from polytempo.learn.privacy import Privacy
     from polytempo.report.run import Run
     from polytempo.serve.client.client import Client
@@ -16,7 +16,7 @@ __all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "judged", "simulat
 
 _HOMES = {
     "Client": "polytempo.serve.client.client",
-    "Encodings": "polytempo.core.encodings",
+    "Encodings": "polytempo.core.model.encodings",
     "Ledger": "polytempo.serve.client.ledger",
     "Privacy": "polytempo.learn.privacy",
     "Run": "polytempo.report.run",

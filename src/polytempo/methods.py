@@ -4,6 +4,7 @@ that methods share. Test a method with ``polytempo.testing``."""
 from polytempo.core.branch import Branch
 from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
+from polytempo.core.model.rows import Compare, Sums, meet_rows, sum_rows
 from polytempo.core.orders import (
     Candidates,
     Due,
@@ -17,7 +18,6 @@ from polytempo.core.orders import (
     Train,
     Work,
 )
-from polytempo.core.rows import Compare, Sums, meet_rows, sum_rows
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.stateful import Attributes, stateful
 from polytempo.core.streams import stream

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from polytempo.core.branch import branches
 from polytempo.core.events import Update
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Orders
-from polytempo.core.schema import Schema
 from polytempo.core.state import pack
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.sim.records.evaluation import Stop

@@ -134,8 +134,8 @@ def test_the_command_line_and_a_service_start_without_what_only_reports_and_data
 
 LIGHT = [
     "polytempo",
-    "polytempo.core.encodings",
-    "polytempo.core.schema",
+    "polytempo.core.model.encodings",
+    "polytempo.core.model.schema",
     "polytempo.learn.jury",
     "polytempo.learn.personal",
     "polytempo.learn.privacy",

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.vectors import schema_of
 from polytempo.core.orders import Objective, Work
-from polytempo.core.vectors import schema_of
 from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.eager import EagerEngine
 from polytempo.learn.job import Batches

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from polytempo.core.errors import UserError
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.papers import Bench, Case, Column, Table, benches, part_of, quick_form, run_bench
 from polytempo.sim.experiment import make_experiment
 from polytempo.testing import Planted

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from polytempo.core.encodings import Encodings, parse_encodings
 from polytempo.core.errors import UserError
+from polytempo.core.model.encodings import Encodings, parse_encodings
 from polytempo.core.state import digest, load, save
 from polytempo.serve.client.join import join
 from polytempo.serve.client.own_data import make_join_settings

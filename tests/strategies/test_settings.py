@@ -3,7 +3,7 @@
 import pytest
 
 from polytempo.core.errors import UserError
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.sim.experiment import make_experiment
 from polytempo.strategies.parts.robust import Mix
 from polytempo.strategies.settings import StrategySettings

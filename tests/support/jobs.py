@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.orders import Objective, Work
 from polytempo.core.streams import stream
-from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.job import Job, Refresh, make_batches
 from polytempo.learn.models import Inputs, build_model
 

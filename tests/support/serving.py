@@ -30,9 +30,9 @@ from polytempo.serve.paths import ACCESS
 from polytempo.serve.process.running import serve_until
 from polytempo.serve.protocol.wire_pb2 import Head, Hello
 from polytempo.serve.server.host import Host
+from polytempo.serve.server.network.outbox import Outbox
+from polytempo.serve.server.network.sessions import Server
 from polytempo.serve.server.operations import Operations
-from polytempo.serve.server.outbox import Outbox
-from polytempo.serve.server.sessions import Server
 from polytempo.serve.server.shared import Shared
 from polytempo.strategies import Strategy
 from polytempo.testing.hosting import FakeSession as FakeSession

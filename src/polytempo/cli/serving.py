@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from polytempo.cli.options import AcceptVersion, LeaveOut, LoseTail, Set, parse_assignments, with_options
-from polytempo.core.encodings import Encodings
 from polytempo.core.errors import UserError
+from polytempo.core.model.encodings import Encodings
 from polytempo.serve.addresses import checked_address
 from polytempo.serve.client.client import Client
 from polytempo.serve.client.join import join as join_service

@@ -20,8 +20,8 @@ from torch import Tensor
 from polytempo.core.disk.files import write_whole
 from polytempo.core.disk.packing import Packer, as_text, unpackable
 from polytempo.core.disk.tensor_file import memory_of, write_tensors
+from polytempo.core.model.vectors import aligned
 from polytempo.core.stateful import is_stateful, state_name, stateful_class
-from polytempo.core.vectors import aligned
 
 
 def pack(value: object) -> tuple[str, list[Tensor]]:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import schema_of
 from polytempo.core.orders import Objective
-from polytempo.core.schema import Schema
-from polytempo.core.vectors import schema_of
 from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.job import Job
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from polytempo.core.disk.reading import read_npy
 from polytempo.core.errors import UserError
-from polytempo.core.vectors import flatten, schema_of
+from polytempo.core.model.vectors import flatten, schema_of
 
 
 def live_in_vector(module: nn.Module) -> Tensor:

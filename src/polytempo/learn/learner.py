@@ -13,11 +13,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from polytempo.core.events import Update
 from polytempo.core.flight import base_of
+from polytempo.core.model.vectors import schema_of, trained_entries
 from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.registry import from_import_path
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
-from polytempo.core.vectors import schema_of, trained_entries
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector

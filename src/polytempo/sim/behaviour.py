@@ -3,7 +3,7 @@ encoded."""
 
 from dataclasses import dataclass
 
-from polytempo.core.encodings import Encoding, parse_encodings
+from polytempo.core.model.encodings import Encoding, parse_encodings
 from polytempo.learn.asking import Asking, check_private, parse_asking
 from polytempo.learn.privacy import Privacy, parse_privacy
 from polytempo.sim.compression import Compression

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from polytempo.core.encodings import Encoding, ErrorFeedback, added
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
-from polytempo.core.vectors import half, tensor_of
+from polytempo.core.model.encodings import Encoding, ErrorFeedback, added
+from polytempo.core.model.vectors import half, tensor_of
 from polytempo.learn.learner import Assignment
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
+from polytempo.core.model.vectors import trained_entries
 from polytempo.core.orders import Due, Order, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
 from polytempo.core.streams import stream
-from polytempo.core.vectors import trained_entries
 from polytempo.learn.learner import Assignment, CarriedOut
 from polytempo.learn.rules import rule_of
 from polytempo.sim.agenda import Agenda, Kind

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from torch import Tensor
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Work
 from polytempo.core.schedules import Schedule, parse_rate
-from polytempo.core.schema import Schema
 from polytempo.core.validation import OR_NONE
 from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.explaining import explained

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from polytempo.core.events import Update
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Work
-from polytempo.core.schema import Schema
 from polytempo.learn.asking import parse_asking
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner

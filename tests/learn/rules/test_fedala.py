@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch import nn
 
+from polytempo.core.model.vectors import schema_of
 from polytempo.core.orders import Personal, Train, Work
-from polytempo.core.vectors import schema_of
 from polytempo.learn.learner import Assignment, Learner
 from polytempo.learn.personal import ClientMemory
 from polytempo.learn.rules import rule_of

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from polytempo.core.model.vectors import tensor_of
 from polytempo.core.orders import Work
 from polytempo.core.streams import stream
-from polytempo.core.vectors import tensor_of
 from polytempo.learn.job import Job
 from polytempo.learn.rules.gradients import Gradients, Optimiser
 from support.softmax import DATA, RATE, ROWS, SIZE, gradient, make_learner, some_vector

@@ -20,7 +20,7 @@ from polytempo.serve.protocol.wire_pb2 import Head, Ready
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import ANSWER_BYTES
 from polytempo.serve.server.decisions import Reply
-from polytempo.serve.server.outbox import WAITING_MESSAGES, GrpcSession, Outbox
+from polytempo.serve.server.network.outbox import WAITING_MESSAGES, GrpcSession, Outbox
 from support.serving import ManualClock, free_port, hosted, nudge, running, settled
 
 pytestmark = pytest.mark.usefixtures("short_pauses")

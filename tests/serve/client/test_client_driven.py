@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.vectors import flatten
 from polytempo.core.orders import Orders, Report, Send
-from polytempo.core.vectors import flatten
 from polytempo.learn.asking import LOOKS, parse_asking, wait
 from polytempo.learn.models import Inputs
 from polytempo.serve.client import own_data

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Candidates, Objective, Orders, Report, Send, Train
-from polytempo.core.schema import Schema
 from polytempo.learn.learner import Assignment
 from polytempo.serve.client.join import Trained, carry_out, check_schema, join, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polytempo.core.encodings import added, parse_encoding
 from polytempo.core.errors import UserError
+from polytempo.core.model.encodings import added, parse_encoding
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import JuryScores, Personal
-from polytempo.core.schema import Schema
 from polytempo.learn.jury import jury_key
 from polytempo.learn.personal import ENOUGH_SOLO_TASKS, SOLO_TASKS, ClientMemory
 from polytempo.serve.client.memory import OwnMemory, Remembered

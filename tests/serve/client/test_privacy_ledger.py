@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from polytempo.core.errors import UserError
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.learn.privacy import Privacy, epsilon, epsilon_at, updates_within
 from polytempo.serve.client.ledger import Ledger, SpentError
 from polytempo.serve.protocol import wire_pb2 as pb

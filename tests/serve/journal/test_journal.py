@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.core.state import digest
 from polytempo.serve.journal import snapshots as snapshots_module
 from polytempo.serve.journal import store as journal_module

@@ -27,7 +27,7 @@ from polytempo.serve.client import connection as connection_module
 from polytempo.serve.client.client import Client
 from polytempo.serve.process import options
 from polytempo.serve.process.options import Endpoints, Listening
-from polytempo.serve.server import sessions as server_module
+from polytempo.serve.server.network import sessions as server_module
 from polytempo.serve.server.refusals import CONTESTED
 from support.serving import free_port, nudge, running, until
 from support.whole_service import Service, whole

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from polytempo.core.schema import Schema
-from polytempo.core.vectors import floats
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import floats
 from polytempo.serve.protocol import framing
 from polytempo.serve.protocol.bodies import as_written, entries_of, entry_of, make_body, read_body
 from polytempo.serve.protocol.framing import FRAME_BYTES, SESSION, Assembler, WireError, frames

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from polytempo.core.encodings import Encodings, ErrorFeedback, parse_encoding
 from polytempo.core.errors import UserError
+from polytempo.core.model.encodings import Encodings, ErrorFeedback, parse_encoding
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Candidates, Orders
-from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.protocol.bodies import read_body

@@ -18,7 +18,7 @@ from polytempo.serve.journal.replay import replay
 from polytempo.serve.logs import log_to
 from polytempo.serve.protocol.framing import SESSION
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Pull
-from polytempo.serve.server import sessions as server_module
+from polytempo.serve.server.network import sessions as server_module
 from polytempo.serve.server.status import read_status
 from polytempo.strategies import Strategy
 from support.serving import hosted, restarted, running, some_events, tiny_settings, until

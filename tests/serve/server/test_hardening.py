@@ -24,10 +24,10 @@ from polytempo.serve.journal.opening import open_service
 from polytempo.serve.protocol.bodies import read_body
 from polytempo.serve.protocol.framing import CLIENT_OPTIONS, ENROL, FRAME_BYTES, SESSION, WireError
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head, Push, Ready
-from polytempo.serve.server import sessions as server_module
 from polytempo.serve.server.checks import Refused
-from polytempo.serve.server.enrolment import Enrolments
-from polytempo.serve.server.incoming import Incoming, Memory
+from polytempo.serve.server.network import sessions as server_module
+from polytempo.serve.server.network.enrolment import Enrolments
+from polytempo.serve.server.network.incoming import Incoming, Memory
 from polytempo.serve.server.operations import Limits
 from support.serving import hosted, nudge, running, some_events, until
 from support.virtual_time import run_virtually

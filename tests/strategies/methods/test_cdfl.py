@@ -8,8 +8,8 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Train
-from polytempo.core.schema import Schema
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.cdfl import CDFL, estimated_mixture, relevance
 from polytempo.strategies.methods.fedsoft_async import FedSoftAsync

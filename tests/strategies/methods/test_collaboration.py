@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from polytempo.core.errors import StrategyError, UserError
+from polytempo.core.model.rows import Sums
 from polytempo.core.orders import Work
-from polytempo.core.rows import Sums
 from polytempo.strategies import make_strategy
 from polytempo.strategies.base.participation import Quota
 from polytempo.strategies.base.served import served_models

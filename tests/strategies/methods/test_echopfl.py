@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from polytempo.core.events import Update
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.orders import Order, Send, Train
-from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
-from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.job import Batches, Job
 from polytempo.learn.learner import Learner
 from polytempo.learn.questions import Asked, questions

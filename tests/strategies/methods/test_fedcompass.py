@@ -15,8 +15,8 @@ from torch import Tensor
 from polytempo import simulate
 from polytempo.cli import main as cli
 from polytempo.core.errors import UserError
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Due, Work
-from polytempo.core.schema import Schema
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting
 from polytempo.strategies.base.participation import parse_quota

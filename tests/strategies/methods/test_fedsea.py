@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import SetTimer, Work
-from polytempo.core.schema import Schema
 from polytempo.core.state import digest, pack, unpack
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy

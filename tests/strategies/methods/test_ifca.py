@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from polytempo.core.events import Update
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.ifca import IFCA, IFCAAsync
 from polytempo.testing import begun, simulator, vector

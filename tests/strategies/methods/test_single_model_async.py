@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Candidates, Objective, Report, Train, Work
 from polytempo.core.schedules import Schedule
-from polytempo.core.schema import Schema
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting, Strategy, make_strategy, strategies
 from polytempo.strategies.methods.asafl import ASAFL

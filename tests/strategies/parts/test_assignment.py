@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from polytempo.core.branch import Branch
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.strategies import Setting
 from polytempo.strategies.parts.assignment import ASSIGNMENTS, Assignment
 from polytempo.strategies.parts.clusters import Clusters

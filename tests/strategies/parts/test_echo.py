@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polytempo.core.rows import l1
+from polytempo.core.model.rows import l1
 from polytempo.core.state import pack, unpack
 from polytempo.strategies.parts.echo import Echo
 from polytempo.strategies.parts.echo_predictor import LAST, Predictor, examples, pretrained, window_of

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from polytempo.core.rows import Compare, Sums, meet_rows
+from polytempo.core.model.rows import Compare, Sums, meet_rows
 from polytempo.strategies.methods.pfedgraph import unlikeness
 from polytempo.strategies.parts.graph import project_simplex
 from polytempo.testing import vector

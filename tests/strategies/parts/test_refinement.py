@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import schema_of
 from polytempo.core.orders import Send, Train
-from polytempo.core.schema import Schema
-from polytempo.core.vectors import schema_of
 from polytempo.strategies.parts.refinement import along_direction, most_alike, worst_fifth
 from polytempo.strategies.parts.soft_labels import divergence
 from polytempo.testing import vector

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
+from polytempo.core.model.vectors import tensor_of
 from polytempo.core.orders import JuryScores, Objective, Personal
-from polytempo.core.vectors import tensor_of
 from polytempo.learn.job import Job
 from polytempo.learn.personal import ClientMemory
 from polytempo.learn.rules.gradients import Gradients, Optimiser, Slope

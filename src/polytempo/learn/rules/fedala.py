@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import tensor_of
 from polytempo.core.orders import JuryScores, Personal
 from polytempo.core.schedules import rate_at
-from polytempo.core.schema import Schema
 from polytempo.core.streams import stream
-from polytempo.core.vectors import tensor_of
 from polytempo.learn.job import Job
 from polytempo.learn.personal import ClientMemory
 from polytempo.learn.rules.gradients import Gradients

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from polytempo.core.model.vectors import tensor_of
 from polytempo.core.orders import Objective, Work
-from polytempo.core.vectors import tensor_of
 from polytempo.learn.job import Engine, Job
 
 RATE = 2.0**16

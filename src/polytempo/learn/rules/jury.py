@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polytempo.core.model.vectors import tensor_of, trained_entries
 from polytempo.core.orders import JuryScores, Objective, Personal
-from polytempo.core.vectors import tensor_of, trained_entries
 from polytempo.learn.personal import ClientMemory, begin, judge, mixed, outgoing, remembered, using
 from polytempo.learn.rules.rule import Rule
 

@@ -10,10 +10,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from polytempo.core.encodings import Encodings
 from polytempo.core.errors import UserError
+from polytempo.core.model.encodings import Encodings
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import JuryScores
-from polytempo.core.schema import Schema
 from polytempo.learn.jury import jury_key
 from polytempo.serve.access.credentials import token_of
 from polytempo.serve.addresses import check_loopback

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import flatten, trained_entries
 from polytempo.core.orders import Candidates, Objective, Send, Train
-from polytempo.core.schema import Schema
-from polytempo.core.vectors import flatten, trained_entries
 from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
 from polytempo.learn.learner import Assignment
 from polytempo.learn.personal import ClientMemory

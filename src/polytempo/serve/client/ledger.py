@@ -13,7 +13,7 @@ from polytempo.core.disk.files import write_bytes
 from polytempo.core.disk.locks import locked
 from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.learn.privacy import Privacy, epsilon_at, mu_of, privatised, updates_within
 from polytempo.serve.client.uploads import end_of, start_of, trained_by
 from polytempo.serve.protocol.tasks import Task

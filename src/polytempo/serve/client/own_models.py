@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polytempo.core.model.vectors import tensor_of
 from polytempo.core.orders import Personal, Train
-from polytempo.core.vectors import tensor_of
 from polytempo.learn.jury import Rows, deal, fingerprints, jury_key
 from polytempo.learn.learner import Assignment, is_finite
 from polytempo.learn.personal import ClientMemory, judge, mixed, using

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import JuryScores, Personal
-from polytempo.core.schema import Schema
 from polytempo.learn.jury import Rows, deal, fingerprints
 from polytempo.learn.personal import ClientMemory, begin, judge, mixed, outgoing, remembered, using
 from polytempo.serve.client.memory import OwnMemory, Remembered

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.vectors import tensor_of
+from polytempo.core.model.vectors import tensor_of
 from polytempo.learn.asking import Asking, check_private
 from polytempo.learn.privacy import privatised
 from polytempo.serve.client.client import Task

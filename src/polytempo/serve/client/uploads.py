@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polytempo.core.encodings import Arrays, ErrorFeedback, parse_encoding
 from polytempo.core.errors import UserError
-from polytempo.core.schema import Schema
+from polytempo.core.model.encodings import Arrays, ErrorFeedback, parse_encoding
+from polytempo.core.model.schema import Schema
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.tasks import Task, Tensors, read_tensors
 

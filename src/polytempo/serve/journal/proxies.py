@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.core.state import digest
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs

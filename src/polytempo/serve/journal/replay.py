@@ -11,8 +11,8 @@ import torch
 
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
+from polytempo.core.model.vectors import trained_entries
 from polytempo.core.status import Status
-from polytempo.core.vectors import trained_entries
 from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import beginning, code_versions, existing_journal, journal_objects, settings_of
 from polytempo.serve.journal.proxies import check_needed

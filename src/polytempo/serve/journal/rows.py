@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import torch
 
 from polytempo.core.disk.tensor_format import header
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import floats
 from polytempo.core.orders import JuryScores
-from polytempo.core.schema import Schema
 from polytempo.core.state import pack, unpack
-from polytempo.core.vectors import floats
 from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body, memory_of, read_body
 from polytempo.serve.protocol.framing import Buffer
 from polytempo.serve.state.events import Event, Kind, Push

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from polytempo.core.disk.reading import open_plain
 from polytempo.core.errors import UserError
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.validation import OR_NONE, validated
-from polytempo.core.vectors import flatten, schema_of
 from polytempo.learn.flat import initial_vector, read_vector
 from polytempo.learn.models import Inputs, first_model
 from polytempo.strategies.settings import CLIP, SAMPLES_CAP, StrategySettings

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from polytempo.core.disk.files import make_directory
 from polytempo.core.disk.locks import LockedError, take
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.core.state import pack, save_packed
 from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.database import (

@@ -18,7 +18,7 @@ from polytempo.core.branch import branches
 from polytempo.core.disk.files import write_bytes, write_whole
 from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.disk.tensor_file import write_tensors
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.serve.access.roster import client_name
 from polytempo.serve.journal.replay import newest
 from polytempo.serve.state.service import Service

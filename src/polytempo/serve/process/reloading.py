@@ -10,8 +10,8 @@ from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.logs import log, log_to, log_to_file
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.server.meters import Meters
+from polytempo.serve.server.network.sessions import Server
 from polytempo.serve.server.operations import LogFile, read_operations
-from polytempo.serve.server.sessions import Server
 from polytempo.serve.server.shared import Shared
 
 LOOK_EVERY = 1.0

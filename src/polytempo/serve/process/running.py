@@ -32,9 +32,9 @@ from polytempo.serve.process.reloading import direct_logs, reload, watch
 from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.process.watchdog import Watchdog, checked_unless_stopped, ended_if_frozen, opened_in_time
 from polytempo.serve.server.host import Host
+from polytempo.serve.server.network.outbox import Outbox
+from polytempo.serve.server.network.sessions import Server
 from polytempo.serve.server.operations import Operations, read_operations
-from polytempo.serve.server.outbox import Outbox
-from polytempo.serve.server.sessions import Server
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.server.status import read_status
 

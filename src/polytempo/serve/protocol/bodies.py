@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from polytempo.core.disk.tensor_format import ITEM_BYTES, header, read_parts
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.serve.protocol.framing import Buffer, WireError
 
 

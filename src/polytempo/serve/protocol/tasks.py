@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Personal, Work
-from polytempo.core.schema import Schema
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.bodies import as_written, entries_of, read_body
 from polytempo.serve.protocol.personal import personal_of

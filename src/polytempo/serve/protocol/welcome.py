@@ -1,7 +1,7 @@
 """The welcome with which a server begins a session: it tells the client the names and shapes of all tensors at once."""
 
 from polytempo.core.errors import UserError
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.framing import LARGEST_HEAD
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.core.encodings import Arrays, EncodingError, added, parse_encoding
 from polytempo.core.errors import UserError
 from polytempo.core.flight import Flight
-from polytempo.core.schema import Schema
+from polytempo.core.model.encodings import Arrays, EncodingError, added, parse_encoding
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import floats, tensor_of, trained_entries
 from polytempo.core.state import unpack
-from polytempo.core.vectors import floats, tensor_of, trained_entries
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.bodies import as_written, body_header, entries_of, read_body
 from polytempo.serve.protocol.framing import WireError

@@ -8,12 +8,12 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from polytempo.core.disk.tensor_file import NAMES
-from polytempo.core.encodings import parse_encoding
 from polytempo.core.errors import UserError
+from polytempo.core.model.encodings import parse_encoding
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import half
 from polytempo.core.orders import Personal, Report, Send, Train, Work
 from polytempo.core.schedules import rate_at
-from polytempo.core.schema import Schema
-from polytempo.core.vectors import half
 from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.serve.protocol.bodies import Entry, entries_of, make_body
 from polytempo.serve.protocol.framing import Buffer

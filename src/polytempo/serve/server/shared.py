@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from polytempo.serve.access.live import Access
 from polytempo.serve.server.meters import Meters
+from polytempo.serve.server.network.outbox import Outbox
 from polytempo.serve.server.operations import Operations
-from polytempo.serve.server.outbox import Outbox
 
 
 @dataclass

@@ -12,11 +12,11 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
+from polytempo.core.model.vectors import trained_entries
 from polytempo.core.orders import Due, Order, Orders, Report, Send, SetTimer, Train
 from polytempo.core.state import digest, pack
 from polytempo.core.stateful import stateful
 from polytempo.core.status import Status
-from polytempo.core.vectors import trained_entries
 from polytempo.serve.state.events import Event, Push
 from polytempo.serve.state.measured import Measured
 from polytempo.strategies.base.contract import check_order, check_upload

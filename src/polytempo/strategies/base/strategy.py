@@ -16,9 +16,9 @@ from torch import Tensor
 from polytempo.core.branch import Branch
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
+from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Candidates, Objective, Order, Orders, Personal, Train, Work
 from polytempo.core.registry import Registry, from_import_path, unknown
-from polytempo.core.schema import Schema
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.validation import refusal
 from polytempo.strategies.base.participation import EVERYONE, Participation, Quota

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
+from polytempo.core.model.rows import l1
 from polytempo.core.orders import Order, Orders, Send, Train
-from polytempo.core.rows import l1
 from polytempo.strategies.base.strategy import strategy
 from polytempo.strategies.parts.assignment import ASSIGNMENTS, Assignment, Rule
 from polytempo.strategies.parts.clusters import Clustered

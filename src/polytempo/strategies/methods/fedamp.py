@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
+from polytempo.core.model.rows import Compare, Sums, meet_rows
 from polytempo.core.orders import Objective
-from polytempo.core.rows import Compare, Sums, meet_rows
 from polytempo.strategies.base.strategy import parameters, strategy
 from polytempo.strategies.parts.buffered_collaboration import BufferedCollaboration
 from polytempo.strategies.parts.collaboration import Collaboration, CollaborationRounds, NaiveCollaboration

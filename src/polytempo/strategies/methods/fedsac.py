@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from polytempo.core.events import Update
-from polytempo.core.rows import Sums
+from polytempo.core.model.rows import Sums
 from polytempo.strategies.base.strategy import parameters, strategy
 from polytempo.strategies.methods.pfedgraph import GraphWeights, unlikeness
 from polytempo.strategies.parts.buffered_collaboration import BufferedCollaboration

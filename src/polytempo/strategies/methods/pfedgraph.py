@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from polytempo.core.events import Update
+from polytempo.core.model.rows import Compare, Sums, meet_rows
 from polytempo.core.orders import Objective
-from polytempo.core.rows import Compare, Sums, meet_rows
 from polytempo.strategies.base.strategy import parameters, strategy
 from polytempo.strategies.parts.collaboration import Collaboration, CollaborationRounds, NaiveCollaboration
 from polytempo.strategies.parts.graph import project_simplex

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 
 from polytempo.core.events import Update
-from polytempo.core.rows import l1
+from polytempo.core.model.rows import l1
 from polytempo.strategies.base.strategy import Setting
 from polytempo.strategies.parts.clusters import Clusters
 from polytempo.strategies.parts.cosines import cosine, norm

@@ -13,8 +13,8 @@ from pydantic import Field
 from torch import Tensor
 
 from polytempo.core.events import Update
+from polytempo.core.model.rows import Sums
 from polytempo.core.orders import Orders, Send, Train
-from polytempo.core.rows import Sums
 from polytempo.strategies.base.strategy import parameters
 from polytempo.strategies.parts.collaboration import Collaboration
 from polytempo.strategies.parts.staleness import Polynomial, Staleness

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
+from polytempo.core.model.rows import Sums, sum_rows
 from polytempo.core.orders import Objective, Orders, Train
-from polytempo.core.rows import Sums, sum_rows
 from polytempo.strategies.base.strategy import Setting, Strategy
 from polytempo.strategies.parts.graph import Graph
 from polytempo.strategies.parts.model_table import ModelTable

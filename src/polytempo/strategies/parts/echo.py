@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from polytempo.core.rows import l1
+from polytempo.core.model.rows import l1
 from polytempo.core.stateful import Attributes, stateful
 from polytempo.strategies.parts.echo_predictor import LAST, Predictor
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
+from polytempo.core.model.vectors import schema_of
 from polytempo.core.stateful import Attributes, stateful
 from polytempo.core.streams import stream
-from polytempo.core.vectors import schema_of
 from polytempo.strategies.parts.echo_states import RECORDED
 
 LAST = 10

@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from polytempo.core.memory import usable_bytes
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.roster import Roster, client_name, in_quarantine
 from polytempo.serve.access.tls import Context, certificate_end, common_names
@@ -23,12 +23,12 @@ from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SERVICE, WireError
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import largest_message
-from polytempo.serve.server.enrolment import Enrolments
-from polytempo.serve.server.flood_guard import Bounds, Closed, FloodGuard
-from polytempo.serve.server.incoming import BusyError, Incoming, Memory, RateLimit
 from polytempo.serve.server.meters import resident_bytes
+from polytempo.serve.server.network.enrolment import Enrolments
+from polytempo.serve.server.network.flood_guard import Bounds, Closed, FloodGuard
+from polytempo.serve.server.network.incoming import BusyError, Incoming, Memory, RateLimit
+from polytempo.serve.server.network.outbox import GrpcSession
 from polytempo.serve.server.operations import Limits
-from polytempo.serve.server.outbox import GrpcSession
 from polytempo.serve.server.requests import RESTARTS, Request, RequestKind
 from polytempo.serve.server.shared import Shared
 

@@ -19,9 +19,9 @@ from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.addresses import Peer, peer_behind, peer_named
 from polytempo.serve.protocol.bodies import entries_of, make_body
 from polytempo.serve.protocol.wire_pb2 import Head, Hello, Push, Ready
-from polytempo.serve.server import flood_guard
-from polytempo.serve.server import sessions as server_module
-from polytempo.serve.server.flood_guard import (
+from polytempo.serve.server.network import flood_guard
+from polytempo.serve.server.network import sessions as server_module
+from polytempo.serve.server.network.flood_guard import (
     AFTER_SESSION,
     MINUTE,
     SESSION_BYTES,

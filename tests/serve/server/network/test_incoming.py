@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from polytempo.serve.protocol.framing import FRAME_BYTES, WireError, frames
 from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Pull, Push, Ready
-from polytempo.serve.server.incoming import BusyError, Incoming, Memory, RateLimit, size_of
+from polytempo.serve.server.network.incoming import BusyError, Incoming, Memory, RateLimit, size_of
 from polytempo.serve.server.operations import Limits
 from support.strangers import begun
 from support.virtual_time import run_virtually

@@ -28,8 +28,8 @@ from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import ACCESS
 from polytempo.serve.protocol.framing import CLIENT_OPTIONS, ENROL
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
-from polytempo.serve.server import enrolment as enrolments_module
-from polytempo.serve.server.enrolment import Enrolments
+from polytempo.serve.server.network import enrolment as enrolments_module
+from polytempo.serve.server.network.enrolment import Enrolments
 from support.serving import nudge, running
 
 TOKEN, OTHER = hash_of("a token"), hash_of("another token")

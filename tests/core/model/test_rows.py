@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from polytempo.core import rows
-from polytempo.core.rows import Compare, meet_rows, sum_rows
+from polytempo.core.model import rows
+from polytempo.core.model.rows import Compare, meet_rows, sum_rows
 from polytempo.testing import vector
 
 

@@ -17,7 +17,7 @@ from polytempo.serve.access.tls import Context, common_names
 from polytempo.serve.addresses import peer_named, peer_of
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
-from polytempo.serve.server.incoming import RateLimit
+from polytempo.serve.server.network.incoming import RateLimit
 from polytempo.serve.server.shared import Shared
 
 PER_SECOND = 10.0

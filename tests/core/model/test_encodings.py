@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from polytempo.core.encodings import (
+from polytempo.core.errors import UserError
+from polytempo.core.model.encodings import (
     Encoding,
     EncodingError,
     ErrorFeedback,
@@ -17,9 +18,8 @@ from polytempo.core.encodings import (
     nbytes_of,
     parse_encoding,
 )
-from polytempo.core.errors import UserError
+from polytempo.core.model.vectors import half
 from polytempo.core.streams import stream
-from polytempo.core.vectors import half
 
 FP16 = parse_encoding("fp16")
 EXACT_TO = 2.0**-11

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polytempo.core.schema import Schema
+from polytempo.core.model.schema import Schema
 
 ALIGNMENT = 64
 """Bytes: where torch puts what it makes."""
