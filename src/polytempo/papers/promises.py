@@ -46,14 +46,14 @@ def _is_there(rows: Measured) -> bool:
 
 
 class _Rival(NamedTuple):
-    """A row's best accuracy, which one it is, and by how much Concerto, and it, is better than others on the same
-    seeds."""
+    """A row's best accuracy, and which one it is. All is compared on the same seeds."""
 
     margin: float
+    """By how much Concerto is better."""
     name: str
     accuracy: float
     gain: float
-    """Over Standalone."""
+    """By how much it is better than Standalone."""
 
 
 def _line(title: str, rows: Measured) -> str:

@@ -14,7 +14,6 @@ from polytempo.report.run import Run
 from polytempo.sim.directory import config_of, plain
 from polytempo.sim.experiment import Experiment
 from polytempo.strategies import make_strategy
-from polytempo.strategies.base.wrapper import Wrapper
 
 Figures = Mapping[str, float | None]
 """By the names of columns: figures of a run, before they are scaled or divided."""
@@ -25,13 +24,11 @@ PUBLISHED = Path(__file__).parent / "results"
 def settings_hash(experiment: Experiment) -> str:
     """Of everything that decides a run but versions: its settings, the parameters that are not at their defaults, and
     the revisions of its method and of what is around it."""
-    made = experiment.make()
-    layers = made.layers() if isinstance(made, Wrapper) else [made]
     config = config_of(experiment)
     defaults = {name: plain(value) for name, value in make_strategy(experiment.strategy, {}).parameters().items()}
     decides = {name: value for name, value in config.items() if name != "versions"} | {
         "parameters": {name: value for name, value in config["parameters"].items() if value != defaults[name]},
-        "revisions": [layer.revision for layer in layers],
+        "revisions": [part.revision for part in experiment.make().stack()],
     }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -124,6 +124,10 @@ class Strategy:
         """What this client would be served now."""
         return self.model.weights
 
+    def stack(self) -> "list[Strategy]":
+        """This strategy and, of a wrapper, all that is inside, the method last."""
+        return [self]
+
     @property
     def held_back(self) -> int | None:
         """How many updates robust mixing has held back; None without robust mixing."""

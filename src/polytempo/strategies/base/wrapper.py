@@ -30,9 +30,8 @@ class Wrapper(Strategy):
         for name in ABOUT:
             setattr(self, name, getattr(inner, name))
 
-    def layers(self) -> list[Strategy]:
-        """This wrapper and all that it is around, the method last."""
-        return [self, *(self.inner.layers() if isinstance(self.inner, Wrapper) else [self.inner])]
+    def stack(self) -> list[Strategy]:
+        return [self, *self.inner.stack()]
 
     def _refuse_the_same_class_inside(self) -> None:
         own, wrapped = type(self).__name__, self.inner
