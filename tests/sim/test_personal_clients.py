@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from polytempo import simulate
+from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Personal, Train, Work
 from polytempo.core.state import pack, unpack
 from polytempo.learn.learner import forward_steps
@@ -35,6 +36,18 @@ def test_the_rule_works_with_any_method_and_own_is_the_clients_model_not_what_it
     run = simulate("fedasync", personal=True, **WORLD)
     assert run.accuracy_used > run.accuracy
     assert run.accuracy_trained > run.accuracy
+
+
+def test_slow_and_fast_clients_are_judged_by_the_models_that_they_use() -> None:
+    run = simulate("fedasync", personal=True, **WORLD)
+    used, served = (np.array(run.final_per_client(model)) for model in ("used", "served"))
+    assert run.accuracy_std == pytest.approx(used.std()) != pytest.approx(served.std())
+    fifths = (run.accuracy_slowest_fifth, run.accuracy_fastest_fifth)
+    assert all(
+        any(fifth == pytest.approx(accuracy) for accuracy in used) for fifth in fifths
+    )  # of six clients, one each
+    with pytest.raises(UserError, match="Did you mean 'used'"):
+        run.final_per_client("use")  # type: ignore[arg-type]
 
 
 def test_the_rule_changes_nothing_for_those_who_are_alone() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from polytempo.cli.main import app
 from polytempo.core.orders import JuryScores, Personal
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.journal.settings import make_settings
@@ -155,6 +157,17 @@ def test_the_status_and_the_metrics_count_bad_reports(tmp_path: Path) -> None:
     assert (status["bad_reports"], status["tryout_winner"]) == (1, None)
     assert (status["clients"][0]["used"], status["clients"][0]["alone"]) == (0.75, 0.5)
     assert "polytempo_bad_reports_total 1.0" in exposition(status, {}).decode()
+
+
+def test_the_status_says_who_won_a_tryout_once_it_is_decided(tmp_path: Path) -> None:
+    with hosted(tmp_path, personal=True) as served:
+        join_all(served, 1)
+        shown = []
+        for decided in ("", "solo"):
+            served.host.service.strategy.tryout.decided = decided  # type: ignore[attr-defined]
+            served.host.write_status(stopping=True)
+            shown.append(CliRunner().invoke(app, ["status", "--dir", str(tmp_path)]).stdout)
+    assert ["tryout won by: solo" in text for text in shown] == [False, True]
 
 
 def test_an_accuracy_beyond_one_is_refused(tmp_path: Path) -> None:
