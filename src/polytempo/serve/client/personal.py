@@ -20,6 +20,7 @@ SUM_TOLERANCE = 1e-3
 """By how much the sum of a row's probabilities may differ from 1."""
 
 SCORE_TOLERANCE = 1e-6
+"""By how much a score may lie outside of 0 to 1."""
 
 NamedScore = Callable[[Tensors, np.ndarray], np.ndarray]
 """(tensors, rows) -> for each row its error (0 or 1) and half its Brier score (0 to 1): an array of two columns."""

@@ -1,8 +1,8 @@
 """CFL: clustered federated learning (Sattler et al., 2020), Algorithms 1 and 2, and its asynchronous form.
 
-The criterion and the bipartition are those of Sattler's paper. He leaves gamma_max open, and .5 is our choice. The
-bounds eps1 and eps2 are those that CASA (Liu et al., 2024, appendix A.2) names for CFL and CFL-Async. His code differs
-from the paper: it has no third condition, splits by complete linkage and waits 20 rounds. That two clients stay
+The criterion and the bipartition are those of Sattler's paper. We know no value of his for gamma_max: .5 is our choice.
+The bounds eps1 and eps2 are those that CASA (Liu et al., 2024, appendix A.2) names for CFL and CFL-Async. His code
+differs from the paper: it has no third condition, splits by complete linkage and waits 20 rounds. That two clients stay
 together is from there. Of the asynchronous form CASA says: decayed mixing (``parts/mixing.py``), the most recent update
 of each client, the criterion with every update. Here a cluster whose parts were too alike is looked at again when all
 of its members could have handed in once more, since looking compares all pairs.

@@ -3,7 +3,7 @@
 beta_1 is the paper's own.
 
 The cosine with what the server did since an update started is 0 where it did nothing. So an update from the newest
-model has the least weight. That follows from the formula; whether it is meant, the paper does not say."""
+model has the least weight. That follows from the formula; we do not know whether it is meant."""
 
 import torch
 from pydantic import Field

@@ -17,7 +17,7 @@ class FedAsync(Asynchronous):
     mixing: float = Field(0.6, gt=0, le=1, description="alpha, the share of a fresh update in the new model")
     staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")
 
-    rho: float = Field(0.0, ge=0, description="weight of the proximal term in the clients' loss; .005 in the paper")
+    rho: float = Field(0.0, ge=0, description="weight of the proximal term in the clients' loss")
 
     def order_for(self, client: int, now: float) -> Train:
         return self.train(client, self.model, objective=Objective(proximal=self.rho))
