@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from polytempo.papers import benches
-from polytempo.papers.promises import promises
+from polytempo.papers.measuring import needed_runs
+from polytempo.papers.promises import Rival, World, best_rival, promises
 from polytempo.papers.rivals import time_to_alone
 from polytempo.report.run import Run
 from support.runs import made_run
@@ -44,14 +45,23 @@ def figures(used: float, **more: float | None) -> dict[str, float | None]:
     return {"accuracy_used": used, **usual, "bytes_down": 100.0, "time_to_alone": 0.4, **more}
 
 
+Rows = dict[str, dict[int, dict[str, float | None]]]
+
+
+def rows_of(given: Rows) -> Rows:
+    return {case.label: given.get(case.label, {}) for case in benches["natural"].tables[0].cases}
+
+
+def cells(reported: Rows, choosing: Rows) -> list[str]:
+    page = promises([World("A world", rows_of(reported), rows_of(choosing))])
+    return [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")]
+
+
 def promised(**rows: dict[str, float | None]) -> list[str]:
-    """The cells of a world with these rows, of one seed."""
-    table = benches["natural"].tables[0]
+    """The cells of a world with these rows, of one seed; on the choosing seed they are the same."""
     usual = {"concerto": figures(0.9), "standalone": figures(0.8), "fedasync": figures(0.85)}
     given = {**usual, **{label.replace("_", "-"): row for label, row in rows.items()}}
-    measured = {case.label: {1: given[case.label]} if case.label in given else {} for case in table.cases}
-    page = promises([table], {table.name: measured})
-    return [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")]
+    return cells({label: {4: row} for label, row in given.items()}, {label: {1: row} for label, row in given.items()})
 
 
 def test_a_world_in_which_concerto_keeps_all_promises():
@@ -76,21 +86,35 @@ def test_a_promise_is_missed_by(rows, missed):
     assert promised(**rows)[-1] == missed
 
 
+def test_the_best_rival_is_picked_on_the_choosing_seed_alone():
+    choosing = {"fedavg": {1: figures(0.95)}, "casa": {1: figures(0.5, accuracy_trained=0.96)}}
+    others = {"standalone": {1: figures(0.99)}, "casa + personal": {1: figures(0.99)}, "concerto": {1: figures(0.99)}}
+    assert best_rival(rows_of({**choosing, **others})) == Rival("casa", "accuracy_trained")
+    reported = {label: {4: figures(used)} for label, used in {"concerto": 0.9, "standalone": 0.8, "casa": 0.85}.items()}
+    line = cells({**reported, "fedavg": {4: figures(0.95)}}, choosing)
+    assert line[4:6] == ["casa own 80.0", "+10.0"]
+
+
 def test_a_rival_is_compared_on_the_seeds_that_it_has():
-    table = benches["natural"].tables[0]
-    rows = {case.label: {} for case in table.cases}
-    rows |= {"concerto": {1: figures(0.9), 2: figures(0.7)}, "standalone": {1: figures(0.5), 2: figures(0.5)}}
-    rows["fedavg"] = {1: figures(0.89), 5: figures(0.99)}
-    cells = promises([table], {table.name: rows}).splitlines()[-1].strip("|").split("|")
-    assert [cell.strip() for cell in cells[1:6]] == ["2", "80.0", "50.0", "fedavg used 89.0", "+1.0"]
+    reported = {
+        "concerto": {4: figures(0.9), 5: figures(0.7)},
+        "standalone": {4: figures(0.5), 5: figures(0.5)},
+        "fedavg": {4: figures(0.89), 8: figures(0.99)},
+    }
+    line = cells(reported, {"fedavg": {1: figures(0.9)}})
+    assert line[1:6] == ["1", "90.0", "50.0", "fedavg used 89.0", "+1.0"]
 
 
-def test_whether_a_rival_helps_is_seen_on_the_seeds_that_it_has():
-    """Everybody does well on seed 1. There FedAsync is worse than alone, and no method is better anywhere."""
-    table = benches["natural"].tables[0]
-    rows = {case.label: {} for case in table.cases}
-    used = {1: 0.9, 2: 0.8, 3: 0.8}
-    for label in ("concerto", "standalone"):
-        rows[label] = {seed: figures(of, time_to_alone=None) for seed, of in used.items()}
-    rows["fedasync"] = {1: figures(0.85)}
-    assert promises([table], {table.name: rows}).splitlines()[-1].strip("| ").split(" | ")[-1] == "–"
+def test_without_a_best_rival_concerto_is_compared_with_alone():
+    line = cells({"concerto": {4: figures(0.9)}, "standalone": {4: figures(0.5)}}, {})
+    assert line[4:6] == ["–", "+40.0"]
+
+
+def test_only_rivals_run_on_the_choosing_seed():
+    bench = benches["natural"]
+    seeds = {
+        case.label: {seed for seed, one in needed_runs(bench, bench.tables[0]) if one is case}
+        for case in bench.tables[0].cases
+    }
+    assert seeds["fedala"] == {1, 4, 5, 6}
+    assert seeds["concerto"] == seeds["standalone"] == seeds["casa + personal"] == {4, 5, 6}

@@ -1,19 +1,17 @@
 """Running a table. Finished runs are kept under what decides them: a benchmark that was cut off goes on where it was,
 and a row that stands in several tables is run once. A run that is recorded is not needed any more."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from polytempo.papers.bench import Bench, Case, Table
-from polytempo.papers.records import Figures, Records, record_of, settings_hash
+from polytempo.papers.promises import is_rival
+from polytempo.papers.records import Figures, Measured, Records, record_of, settings_hash
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import Progress, run_experiment
-
-Measured = Mapping[str, Mapping[int, Figures]]
-"""The figures of the runs of each row, by label and seed."""
 
 
 class Folders(NamedTuple):
@@ -32,15 +30,23 @@ def measure_table(
     progress: Callable[[Progress], None],
 ) -> None:
     """Add what is missing of a table to the records, one seed after the other. Runs that are not kept yet are made."""
-    for position, seed in enumerate(bench.all_seeds()):
-        for number, case in enumerate(table.cases, 1 + position * len(table.cases)):
-            experiment = _experiment(table, case, seed, folders)
-            if records.figures(table.name, experiment) is not None:
-                continue
-            begin(f"{table.name}: {case.label}, seed {seed} ({number} of {len(table.cases) * bench.seeds})")
-            run, base = _run(experiment, folders, progress), _base_of(table, case)
-            of_base = None if base is None else _run(_experiment(table, base, seed, folders), folders, progress)
-            records.add(record_of(table.name, case.label, experiment, run, _figures(table, run, of_base)))
+    needed = needed_runs(bench, table)
+    for number, (seed, case) in enumerate(needed, 1):
+        experiment = _experiment(table, case, seed, folders)
+        if records.figures(table.name, experiment) is not None:
+            continue
+        begin(f"{table.name}: {case.label}, seed {seed} ({number} of {len(needed)})")
+        run, base = _run(experiment, folders, progress), _base_of(table, case)
+        of_base = None if base is None else _run(_experiment(table, base, seed, folders), folders, progress)
+        records.add(record_of(table.name, case.label, experiment, run, _figures(table, run, of_base)))
+
+
+def needed_runs(bench: Bench, table: Table) -> list[tuple[int, Case]]:
+    """Seeds and rows in the order in which they are run. On the choosing seed only rivals are."""
+    choosing = [] if bench.choosing_seed is None else [bench.choosing_seed]
+    return [(seed, case) for seed in choosing for case in table.cases if is_rival(case.label)] + [
+        (seed, case) for seed in bench.all_seeds() for case in table.cases
+    ]
 
 
 def measured(bench: Bench, table: Table, records: Records) -> Measured:

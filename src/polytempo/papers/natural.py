@@ -3,7 +3,7 @@
 from typing import Any
 
 from polytempo.papers.bench import Bench, benches
-from polytempo.papers.rivals import FIRST_SEED, SET_UP, USED, rivals_table
+from polytempo.papers.rivals import CHOOSING_SEED, FIRST_SEED, SET_UP, USED, rivals_table
 
 BY_USER: dict[str, Any] = {"partition": "natural", "devices": "slow:0.3x5", "momentum": 0.9}
 UCI = {
@@ -62,6 +62,6 @@ benches.add(
         overview=USED,
         first_seed=FIRST_SEED,
         recorded=True,
-        promises=True,
+        choosing_seed=CHOOSING_SEED,
     ),
 )

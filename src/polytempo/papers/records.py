@@ -17,6 +17,8 @@ from polytempo.strategies import make_strategy
 
 Figures = Mapping[str, float | None]
 """By the names of columns: figures of a run, before they are scaled or divided."""
+Measured = Mapping[str, Mapping[int, Figures]]
+"""The figures of the runs of each row, by label and seed."""
 PUBLISHED = Path(__file__).parent / "results"
 """The records that come with the package, a file per benchmark."""
 

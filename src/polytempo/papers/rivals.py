@@ -30,7 +30,9 @@ ROWS: dict[str, dict[str, Any]] = {
     **{name: {"strategy": name} for name in METHODS},
     **{f"{name} + personal": {"strategy": name, "personal": True} for name in WITH_THE_RULE},
 }
-FIRST_SEED = 1
+CHOOSING_SEED = 1
+"""The best rival of a world is picked on this seed. Concerto was changed because of what it did on seeds 1 to 3."""
+FIRST_SEED = 4
 """The constants of Concerto were chosen on seed 0 and on seeds from 10 on."""
 SET_UP = (
     "Not from a paper. All methods have their default parameters and the same world. Used: what clients work with; "

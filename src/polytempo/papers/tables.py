@@ -8,9 +8,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from polytempo.papers.bench import Bench, Case, Column, Table
-from polytempo.papers.measuring import Folders, Measured, kept_runs, measure_table, measured
-from polytempo.papers.promises import promises
-from polytempo.papers.records import PUBLISHED, Figures, Records
+from polytempo.papers.measuring import Folders, kept_runs, measure_table, measured
+from polytempo.papers.promises import World, promises
+from polytempo.papers.records import PUBLISHED, Figures, Measured, Records
 from polytempo.report.run import Run
 from polytempo.sim.run import Progress
 
@@ -44,10 +44,14 @@ def run_bench(
             (directory / OVERVIEW).write_text(_overview(bench, bench.overview, whole.tables, directory))
     if bench.overview is not None:
         written.append(directory / OVERVIEW)
-    if bench.promises:
+    if bench.choosing_seed is not None:
         shown, records = _shown(bench, whole), Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS)
-        page = promises(whole.tables, {table.name: measured(shown, table, records) for table in whole.tables})
-        (directory / PROMISES).write_text(page)
+        chosen_on = replace(whole, first_seed=bench.choosing_seed, seeds=1)
+        worlds = [
+            World(table.title, measured(shown, table, records), measured(chosen_on, table, records))
+            for table in whole.tables
+        ]
+        (directory / PROMISES).write_text(promises(worlds))
         written.append(directory / PROMISES)
     return written
 
