@@ -8,15 +8,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from polytempo.core.orders import SETTLED, SOLO, TUTTI, Candidates, JuryScores, Objective, Personal, Send, Train, Work
+from polytempo.core.orders import SOLO, Candidates, JuryScores, Objective, Personal, Send, Train, Work
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.jury import Rows, deal, fingerprints
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
 from polytempo.learn.personal import (
     ENOUGH_SOLO_TASKS,
     SOLO_TASKS,
+    Beginning,
     ClientMemory,
-    begin,
     judge,
     keeping,
     mixed,
@@ -43,6 +43,19 @@ def scores(rows: int, errors: tuple[float, ...], briers: tuple[float, ...], chan
 
 
 NO_JURY = scores(0, (0,) * 4, (0,) * 4)
+
+
+def after_training(
+    memory: ClientMemory | None, trained: float, known: list[int], changed: bool = False
+) -> ClientMemory:
+    """What a client keeps of a task that was no rehearsal."""
+    rows = Rows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.array(known), changed)
+    return remembered(Beginning(memory=memory), floats(trained), rows, nobody_asks)
+
+
+def nobody_asks(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    raise AssertionError("The jury has nothing to say here.")
+
 
 # What the jury says.
 
@@ -126,73 +139,6 @@ def test_a_client_that_plays_solo_keeps_all_where_it_would_keep_something() -> N
     assert keeping(scores(10, (0,) * 4, (1.0, 0, 0, 1.3)), solo) == 0.0
 
 
-def test_a_client_that_plays_with_all_others_keeps_nothing_of_its_own() -> None:
-    said = scores(10, (0,) * 4, (0.0, 0, 0, 9.0))
-    assert keeping(said, Personal(parameters={TUTTI: 1.0})) == 0.0
-    assert keeping(said, Personal(parameters={TUTTI: 1.0, SOLO: 1.0})) == 0.0
-
-
-# Soloists.
-
-OWN_IS_BEST = scores(10, (0, 1, 1, 1), (1.0, 2, 2, 2))
-A_MIXTURE_IS_BEST = scores(10, (1, 0, 1, 1), (1.0, 0, 2, 2))
-FOR_GOOD = Personal(parameters={SOLO: 1.0, SETTLED: 1.0})
-
-
-def counted(memory: ClientMemory, said: JuryScores, told: Personal, chooses: bool = False) -> ClientMemory:
-    return begin(memory, said, told, chooses).memory
-
-
-def test_a_client_is_a_soloist_after_three_tasks_for_good_in_which_it_would_use_its_own_alone() -> None:
-    memory = ANY
-    for _ in range(ENOUGH_SOLO_TASKS):
-        assert not memory.is_soloist
-        memory = counted(memory, OWN_IS_BEST, FOR_GOOD)
-    assert memory.is_soloist
-
-
-@pytest.mark.parametrize(
-    ("said", "told", "chooses"),
-    [
-        (OWN_IS_BEST, Personal(parameters={SOLO: 1.0}), False),
-        (OWN_IS_BEST, Personal(), False),
-        (A_MIXTURE_IS_BEST, FOR_GOOD, False),
-        (replace(OWN_IS_BEST, changed=True), FOR_GOOD, False),
-        (OWN_IS_BEST, FOR_GOOD, True),
-        (NO_JURY, replace(FOR_GOOD, pool=scores(1, (0, 1, 1, 1), (0, 1, 1, 1))), False),
-        (OWN_IS_BEST, Personal(parameters={**FOR_GOOD.parameters, TUTTI: 1.0}), False),
-    ],
-    ids=["tried out", "not solo", "a mixture is better", "data changed", "candidates", "no jury", "a rehearsal"],
-)
-def test_the_count_begins_anew_with(said: JuryScores, told: Personal, chooses: bool) -> None:
-    twice = counted(counted(ANY, OWN_IS_BEST, FOR_GOOD), OWN_IS_BEST, FOR_GOOD)
-    assert counted(twice, said, told, chooses).numbers == {}
-
-
-@pytest.mark.parametrize("parameters", [{}, {TUTTI: 1.0}, FOR_GOOD.parameters], ids=["nothing", "a rehearsal", "solo"])
-def test_a_soloist_goes_on_from_its_own_whatever_the_server_and_the_pool_say(parameters: dict[str, float]) -> None:
-    pool = scores(1, (1.0, 1, 1, 0), (1.0, 1, 1, 0))
-    assert begin(SOLOIST, NO_JURY, Personal("jury", parameters, pool), False) == (1.0, SOLOIST)
-    assert using(SOLOIST, NO_JURY, pool) == 0.0
-
-
-def test_new_rows_that_prefer_a_mixture_end_a_soloist() -> None:
-    assert counted(SOLOIST, OWN_IS_BEST, FOR_GOOD).is_soloist
-    assert not counted(SOLOIST, A_MIXTURE_IS_BEST, FOR_GOOD).is_soloist
-    assert using(SOLOIST, A_MIXTURE_IS_BEST, None) == 0.25
-
-
-def test_a_soloist_whose_data_have_changed_or_that_chooses_a_model_is_none_any_more() -> None:
-    moved = scores(10, (5, 5, 5, 0), (5, 5, 5, 0), changed=True)
-    assert begin(SOLOIST, moved, FOR_GOOD, False).beta == 0.0
-    assert not counted(SOLOIST, moved, FOR_GOOD).is_soloist
-    assert using(SOLOIST, moved, None) == 1.0
-    assert begin(SOLOIST, NO_JURY, FOR_GOOD, True).beta == 0.0
-    assert not counted(SOLOIST, NO_JURY, FOR_GOOD, chooses=True).is_soloist
-    assert remembered(SOLOIST, floats(2), np.array([5]), changed=False).is_soloist
-    assert not remembered(SOLOIST, floats(2), np.array([5]), changed=True).is_soloist
-
-
 # What a client uses.
 
 
@@ -228,11 +174,11 @@ def test_a_client_hands_in_the_served_model_and_its_progress_but_buffers_as_they
 
 
 def test_a_client_remembers_its_own_model_and_an_average_of_all() -> None:
-    first = remembered(None, floats(2), np.array([5, 3]), changed=False)
+    first = after_training(None, 2, [5, 3])
     assert (first.own.tolist(), first.average.tolist(), first.known.tolist()) == ([2], [2], [3, 5])
-    second = remembered(first, floats(4), np.array([3, 9]), changed=False)
+    second = after_training(first, 4, [3, 9])
     assert (second.own.tolist(), second.average.tolist(), second.known.tolist()) == ([4], [3], [3, 5, 9])
-    anew = remembered(second, floats(8), np.array([1]), changed=True)
+    anew = after_training(second, 8, [1], changed=True)
     assert (anew.own.tolist(), anew.average.tolist(), anew.known.tolist()) == ([8], [8], [1])
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from polytempo.papers import benches
 from polytempo.papers.measuring import needed_runs
-from polytempo.papers.promises import Rival, World, best_rival, promises
+from polytempo.papers.promises import Rival, WorldFigures, best_rival, promises
 from polytempo.papers.rivals import time_to_alone
 from polytempo.report.run import Run
 from support.runs import made_run
@@ -53,7 +53,7 @@ def rows_of(given: Rows) -> Rows:
 
 
 def cells(reported: Rows, choosing: Rows) -> list[str]:
-    page = promises([World("A world", rows_of(reported), rows_of(choosing))])
+    page = promises([WorldFigures("A world", rows_of(reported), rows_of(choosing))])
     return [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from polytempo import simulate
 from polytempo.core.errors import UserError
-from polytempo.core.orders import Candidates, Personal, Train, Work
+from polytempo.core.orders import TUTTI, Candidates, Personal, Train, Work
 from polytempo.core.state import pack, unpack
 from polytempo.learn.learner import forward_steps
 from polytempo.learn.personal import ClientMemory
@@ -101,11 +101,16 @@ def test_where_clients_differ_too_much_a_tryout_makes_soloists_of_them(monkeypat
         (Train(0, vector(1), 0, Work(batch_size=10), questions=("fit", "soft-labels")), 2 * 60 / 30),
         (Train(0, vector(1), 0, Work(batch_size=10), candidates=Candidates((vector(1),) * 3, (0,) * 3)), 3 * 60 / 30),
         (Train(0, vector(1), 0, Work(batch_size=10), personal=Personal()), 4 * 6 / 30),
+        (Train(0, vector(1), 0, Work(batch_size=10), personal=Personal(parameters={TUTTI: 1.0})), 6 * 6 / 30),
     ],
-    ids=["nothing", "questions", "candidates", "mixtures"],
+    ids=["nothing", "questions", "candidates", "mixtures", "a rehearsal"],
 )
 def test_a_forward_pass_costs_a_third_of_a_training_step(order: Train, steps: float) -> None:
-    assert forward_steps(order, rows=60, judged=0 if order.personal is None else 6) == pytest.approx(steps)
+    assert forward_steps(order, rows=60, jury=6, memory=memory(0)) == pytest.approx(steps)
+
+
+def test_a_client_without_a_model_of_its_own_has_nothing_to_judge() -> None:
+    assert forward_steps(Train(0, vector(1), 0, Work(), personal=Personal()), rows=60, jury=6, memory=None) == 0
 
 
 def test_candidates_take_virtual_time() -> None:

@@ -24,7 +24,7 @@ from polytempo.learn.flat import initial_vector
 from polytempo.learn.job import Batches, Job, Refresh, make_batches
 from polytempo.learn.jury import Rows
 from polytempo.learn.models import Inputs, first_model
-from polytempo.learn.personal import SHARES, ClientMemory
+from polytempo.learn.personal import SHARES, ClientMemory, may_rehearse
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.rules import begin_rule
@@ -168,11 +168,14 @@ class Learner:
         return _Choice(replace(order.objective, anchor=anchor), None, answers)
 
 
-def forward_steps(order: Train, rows: int, judged: int) -> float:
+def forward_steps(order: Train, rows: int, jury: int, memory: ClientMemory | None) -> float:
     """What a client's forward passes beside training cost, in training steps: those of candidates and questions over
-    the rows that it trains on, those of mixtures over the rows that its jury judges by."""
+    the rows that it trains on, those of mixtures over its jury's rows. Where the client may rehearse, which its jury
+    decides, its own model and the one that it trains are judged, too."""
     candidates = 0 if order.candidates is None else len(order.candidates.models)
-    passed = (candidates + len(order.questions)) * rows + len(SHARES) * judged
+    passed = (candidates + len(order.questions)) * rows
+    if order.personal is not None and memory is not None:
+        passed += (len(SHARES) + 2 * may_rehearse(memory, order.personal)) * jury
     return FORWARD * passed / order.work.batch_size
 
 

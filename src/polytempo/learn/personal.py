@@ -8,12 +8,15 @@ Under ``jury`` a client keeps its own model ``w`` and the average ``v`` of its o
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from polytempo.core.orders import SETTLED, SOLO, TUTTI, JuryScores, Personal
 from polytempo.core.stateful import stateful
+
+if TYPE_CHECKING:  # rows are dealt by what a client remembers
+    from polytempo.learn.jury import Rows
 
 SHARES = (0.0, 0.25, 0.5, 1.0)
 """Shares x of the served model in the mixtures ``v + x (g - v)`` that the jury judges."""
@@ -30,6 +33,12 @@ POOL_ROWS_KEEPING = 20
 POOL_ROWS_USING = 60
 """... and when it decides what to use."""
 
+FAR_WORSE = 3.0
+"""A served model is far worse than a client's own if its Brier score is this many times as high."""
+MUCH = 0.5
+"""A client that keeps this share of its own or more rehearses in its next such task."""
+REHEARSES = "rehearses"
+"""The number in a client's memory that says so."""
 ENOUGH_SOLO_TASKS = 3
 """Tasks running in which a client plays solo for good and its jury would use nothing but its own: then it is a
 soloist."""
@@ -75,51 +84,67 @@ class ClientMemory:
 def judge(
     memory: ClientMemory, served: np.ndarray, jury: np.ndarray, score: Score, changed: bool = False
 ) -> JuryScores:
-    """What the jury says of the mixtures. A row for which a mixture computes no number is one that it gets wrong."""
-    scores = [score(mixed(memory.average, served, share), jury) if len(jury) else np.zeros((0, 2)) for share in SHARES]
-    rows = np.array(scores, np.float64)
-    rows[~np.isfinite(rows).all(2)] = 1.0
-    errors, briers = rows.sum(1).T
+    """What the jury says of the mixtures."""
+    sums = [_judged(mixed(memory.average, served, share), jury, score) for share in SHARES]
+    errors, briers = np.array(sums).T
     return JuryScores(len(jury), tuple(errors.tolist()), tuple(briers.tolist()), changed)
 
 
 class Beginning(NamedTuple):
     """What a client decides before it trains."""
 
-    beta: float
+    beta: float = 0.0
     """The share of its own model in what it starts from."""
-    memory: ClientMemory
+    rehearses: bool = False
+    """It starts from the served model, and its jury decides afterwards whether what it trained becomes its own."""
+    memory: ClientMemory | None = None
     """What it remembers, with the tasks that it has played solo counted."""
 
 
 def begin(memory: ClientMemory, scores: JuryScores, personal: Personal, chooses: bool) -> Beginning:
     """Decide what to start from. A client whose data have changed, or that ``chooses`` among models, starts from the
-    served one. A soloist starts from its own as long as no row that is new to it prefers a mixture. Others go by the
-    rule, and count the tasks running in which they play solo for good and their jury would use nothing but their
-    own."""
+    served one. A soloist starts from its own as long as no row that is new to it prefers a mixture. One that plays
+    solo for good counts the tasks running in which its jury would use nothing but its own. Others go by the rule. Where
+    they would keep much of their own, and the served model is not far worse, every other task is a rehearsal, and more
+    while rehearsals make them better."""
     own_is_best = using(memory, scores, personal.pool) == 0
     if scores.changed or chooses:
-        return Beginning(0.0, replace(memory, numbers={}))
+        return Beginning(0.0, False, replace(memory, numbers={}))
     if memory.is_soloist and own_is_best:
-        return Beginning(KEEPS_ALL, memory)
-    beta = keeping(scores, personal)
-    if SETTLED in personal.parameters and beta == KEEPS_ALL and scores.rows and own_is_best:
-        return Beginning(beta, replace(memory, numbers={SOLO_TASKS: memory.numbers.get(SOLO_TASKS, 0) + 1}))
-    return Beginning(beta, replace(memory, numbers={}))
+        return Beginning(KEEPS_ALL, False, memory)
+    beta, has_jury = keeping(scores, personal), scores.rows > 0
+    numbers: dict[str, float] = {}
+    if TUTTI in personal.parameters:
+        return Beginning(0.0, has_jury, replace(memory, numbers={REHEARSES: 1.0} if has_jury else numbers))
+    if SETTLED in personal.parameters and beta == KEEPS_ALL and has_jury and own_is_best:
+        numbers = {SOLO_TASKS: memory.numbers.get(SOLO_TASKS, 0) + 1}
+    elif SOLO not in personal.parameters and beta >= MUCH and has_jury and not is_far_worse(scores, personal.pool):
+        numbers = {REHEARSES: 1.0}
+    rehearses = may_rehearse(memory, personal) and REHEARSES in numbers
+    return Beginning(0.0 if rehearses else beta, rehearses, replace(memory, numbers=numbers))
+
+
+def may_rehearse(memory: ClientMemory, personal: Personal) -> bool:
+    """Does the client rehearse, if its jury finds a reason to?"""
+    return TUTTI in personal.parameters or (REHEARSES in memory.numbers and SOLO not in personal.parameters)
 
 
 def keeping(scores: JuryScores, personal: Personal) -> float:
     """``beta``, the share of its own model in what a client starts from: ``20 d^2``, where d is by how much the served
     model's Brier score is worse than that of its own, the pool counting for 20 rows. A client that is to play solo
-    keeps all where it would keep something; one that is to play with all others keeps nothing."""
-    if TUTTI in personal.parameters:
-        return 0.0
-    rows, (own, *_, served) = _with_pool(scores, personal.pool, POOL_ROWS_KEEPING, lambda of: of.briers)
+    keeps all where it would keep something."""
+    rows, own, served = _own_and_served(scores, personal.pool)
     d = max((served - own) / rows, 0.0) if rows else 0.0
     beta = min(KEEPING * d * d, KEEPS_ALL)
     if beta < TOO_LITTLE:
         return 0.0
     return KEEPS_ALL if SOLO in personal.parameters else beta
+
+
+def is_far_worse(scores: JuryScores, pool: JuryScores | None) -> bool:
+    """Is the served model so bad that nobody has to try what comes of it?"""
+    _, own, served = _own_and_served(scores, pool)
+    return served >= FAR_WORSE * own
 
 
 def using(memory: ClientMemory, scores: JuryScores, pool: JuryScores | None) -> float:
@@ -150,14 +175,36 @@ def outgoing(trained: np.ndarray, start: np.ndarray, served: np.ndarray, paramet
     return result
 
 
-def remembered(memory: ClientMemory | None, trained: np.ndarray, known: np.ndarray, changed: bool) -> ClientMemory:
-    """What the client keeps of a training on rows with these fingerprints. Where its data had changed it started from
-    the served model alone, and its history begins anew."""
-    if memory is None or changed:
-        return ClientMemory(trained, trained, np.unique(known))
-    return ClientMemory(
-        trained, mixed(memory.average, trained, AVERAGING), np.union1d(memory.known, known), memory.numbers
-    )
+def remembered(begun: Beginning, trained: np.ndarray, rows: "Rows", score: Score) -> ClientMemory:
+    """What the client keeps of a training. Where its data had changed it started from the served model alone, and its
+    history begins anew. A rehearsal that did not make it better leaves it its own, and its next task is none."""
+    memory = begun.memory
+    if memory is None or rows.changed:
+        return ClientMemory(trained, trained, np.unique(rows.known))
+    if begun.rehearses and _own_is_better(memory.own, trained, rows.jury, score):
+        return replace(memory, numbers={})
+    average, known = mixed(memory.average, trained, AVERAGING), np.union1d(memory.known, rows.known)
+    return ClientMemory(trained, average, known, memory.numbers)
+
+
+def _own_is_better(own: np.ndarray, trained: np.ndarray, jury: np.ndarray, score: Score) -> bool:
+    return sum(_judged(own, jury, score)) < sum(_judged(trained, jury, score))
+
+
+def _judged(weights: np.ndarray, jury: np.ndarray, score: Score) -> tuple[float, float]:
+    """Errors and Brier scores, added up. A row for which the model computes no number is one that it gets wrong."""
+    if not len(jury):
+        return 0.0, 0.0
+    rows = np.array(score(weights, jury), np.float64)
+    rows[~np.isfinite(rows).all(1)] = 1.0
+    errors, briers = rows.sum(0).tolist()
+    return errors, briers
+
+
+def _own_and_served(scores: JuryScores, pool: JuryScores | None) -> tuple[float, float, float]:
+    """Rows, and sums of the Brier scores of its own and of the served model, the pool counting for 20 rows."""
+    rows, (own, *_, served) = _with_pool(scores, pool, POOL_ROWS_KEEPING, lambda of: of.briers)
+    return rows, own, served
 
 
 def _with_pool(

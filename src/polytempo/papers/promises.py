@@ -30,7 +30,7 @@ NOTES = (
 )
 
 
-class World(NamedTuple):
+class WorldFigures(NamedTuple):
     """What was measured in one table."""
 
     title: str
@@ -46,7 +46,7 @@ class Rival(NamedTuple):
     accuracy: str
 
 
-def promises(worlds: Sequence[World]) -> str:
+def promises(worlds: Sequence[WorldFigures]) -> str:
     """A line of Markdown per world that Concerto has runs of. All is compared on the seeds that all have."""
     lines = ["| " + " | ".join((*TITLES, "missed")) + " |", "|---" * (len(TITLES) + 1) + "|"]
     lines += [_line(world) for world in worlds if _seeds(world.reported, OURS, ALONE)]
@@ -69,7 +69,7 @@ def best_rival(choosing: Measured) -> Rival | None:
     return max(found)[1] if found else None
 
 
-def _line(world: World) -> str:
+def _line(world: WorldFigures) -> str:
     rows, best = world.reported, best_rival(world.choosing)
     labels = [OURS, ALONE, *([best.label] if best is not None else [])]
     seeds = _seeds(rows, *labels) or _seeds(rows, OURS, ALONE)

@@ -9,7 +9,7 @@ from typing import Any
 
 from polytempo.papers.bench import Bench, Case, Column, Table
 from polytempo.papers.measuring import Folders, kept_runs, measure_table, measured
-from polytempo.papers.promises import World, promises
+from polytempo.papers.promises import WorldFigures, promises
 from polytempo.papers.records import PUBLISHED, Figures, Measured, Records
 from polytempo.report.run import Run
 from polytempo.sim.run import Progress
@@ -48,7 +48,7 @@ def run_bench(
         shown, records = _shown(bench, whole), Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS)
         chosen_on = replace(whole, first_seed=bench.choosing_seed, seeds=1)
         worlds = [
-            World(table.title, measured(shown, table, records), measured(chosen_on, table, records))
+            WorldFigures(table.title, measured(shown, table, records), measured(chosen_on, table, records))
             for table in whole.tables
         ]
         (directory / PROMISES).write_text(promises(worlds))

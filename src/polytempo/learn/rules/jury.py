@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polytempo.core.model.vectors import tensor_of, trained_entries
 from polytempo.core.orders import JuryScores, Objective, Personal
-from polytempo.learn.personal import ClientMemory, begin, judge, mixed, outgoing, remembered, using
+from polytempo.learn.personal import Beginning, ClientMemory, begin, judge, mixed, outgoing, remembered, using
 from polytempo.learn.rules.rule import Rule
 
 if TYPE_CHECKING:
@@ -25,40 +25,40 @@ class JuryRule(Rule):
 
     def __init__(self, learner: "Learner", a: "Assignment", served: Tensor, candidate: int | None) -> None:
         super().__init__(learner, a, served, candidate)
-        self._beta = 0.0
-        self._before = a.memory
+        self._begun = Beginning(memory=a.memory)
         if a.order.personal is None or a.dealt is None or a.memory is None:
             return
-
-        def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
-            return learner.scorer.judged(tensor_of(weights), a.x, a.y[torch.from_numpy(rows)], rows)
-
-        scores = judge(a.memory, served.numpy(), a.dealt.jury, score, a.dealt.changed)
+        scores = judge(a.memory, served.numpy(), a.dealt.jury, self._score, a.dealt.changed)
         self.scores = scores if scores.rows else None
-        self._beta, self._before = begin(a.memory, scores, a.order.personal, chooses=candidate is not None)
+        self._begun = begin(a.memory, scores, a.order.personal, chooses=candidate is not None)
         trained = trained_entries(learner.schema, a.order.mask, a.order.trainable)
         self._trained = None if trained is None else trained.numpy()
 
     def start(self, served: Tensor) -> Tensor:
-        if not self._beta or self._a.memory is None:
+        beta = self._begun.beta
+        if not beta or self._a.memory is None:
             return served
-        return tensor_of(mixed(served.numpy(), self._a.memory.own, self._beta, self._trained))
+        return tensor_of(mixed(served.numpy(), self._a.memory.own, beta, self._trained))
 
     def anchored(self, objective: Objective, served: Tensor) -> Objective:
         """Terms without an anchor of their own are about the model that was sent."""
-        if not self._beta or objective.plain or objective.anchor is not None:
+        if not self._begun.beta or objective.plain or objective.anchor is not None:
             return objective
         return replace(objective, anchor=served)
 
     def outgoing(self, trained: Tensor, served: Tensor) -> Tensor:
-        if not self._beta:
+        if not self._begun.beta:
             return trained
         start = self.start(served).numpy()
         return tensor_of(outgoing(trained.numpy(), start, served.numpy(), self._learner.schema.parameter_count))
 
     def remembered(self, trained: Tensor, steps: int) -> ClientMemory | None:
-        a = self._a
-        return None if a.dealt is None else remembered(self._before, trained.numpy(), a.dealt.known, a.dealt.changed)
+        dealt = self._a.dealt
+        return None if dealt is None else remembered(self._begun, trained.numpy(), dealt, self._score)
+
+    def _score(self, weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        labels = self._a.y[torch.from_numpy(rows)]
+        return self._learner.scorer.judged(tensor_of(weights), self._a.x, labels, rows)
 
     @staticmethod
     def used(

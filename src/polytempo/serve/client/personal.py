@@ -11,7 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.model.schema import Schema
 from polytempo.core.orders import JuryScores, Personal
 from polytempo.learn.jury import Rows, deal, fingerprints
-from polytempo.learn.personal import ClientMemory, begin, judge, mixed, outgoing, remembered, using
+from polytempo.learn.personal import Beginning, ClientMemory, Score, begin, judge, mixed, outgoing, remembered, using
 from polytempo.serve.client.memory import OwnMemory, Remembered
 from polytempo.serve.client.uploads import end_of, start_of, trained_by
 from polytempo.serve.protocol.tasks import Model, Task, Tensors
@@ -42,9 +42,8 @@ class _Begun:
     before: Remembered
     rows: Rows
     scores: JuryScores | None
-    beta: float
-    counted: ClientMemory | None
-    """What it remembers, this task counted."""
+    score: Score
+    how: Beginning
 
 
 class OwnRule:
@@ -91,7 +90,7 @@ class OwnRule:
         end = end_of(named, start, trained_by(task, schema), schema)
         memory = begun.before.memory
         if np.isfinite(end).all():
-            memory = remembered(begun.counted, end, begun.rows.known, begun.rows.changed)
+            memory = remembered(begun.how, end, begun.rows, begun.score)
         out = schema.views(outgoing(end, start, served, schema.parameter_count))
         return PersonalResult({name: out[name] for name in tensors}, begun.scores, begun.before._replace(memory=memory))
 
@@ -110,20 +109,20 @@ class OwnRule:
         task: Task,
         served: np.ndarray,
         personal: Personal,
-        score: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        score: Score,
         chosen: int | None,
     ) -> _Begun:
         before = self.memory.as_of(task.answered)
         rows = self._dealt(before.memory)._replace(known=self._handed_out)
         if before.memory is None:
-            return _Begun(task, before, rows, None, 0.0, None)
+            return _Begun(task, before, rows, None, score, Beginning())
         scores = judge(before.memory, served, rows.jury, score, rows.changed)
-        beta, counted = begin(before.memory, scores, personal, chooses=chosen is not None)
-        return _Begun(task, before, rows, scores if scores.rows else None, beta, counted)
+        how = begin(before.memory, scores, personal, chooses=chosen is not None)
+        return _Begun(task, before, rows, scores if scores.rows else None, score, how)
 
     def _started(self, begun: _Begun, served: np.ndarray, schema: Schema) -> np.ndarray:
         memory = begun.before.memory
-        return served if memory is None else mixed(served, memory.own, begun.beta, trained_by(begun.task, schema))
+        return served if memory is None else mixed(served, memory.own, begun.how.beta, trained_by(begun.task, schema))
 
     def _dealt(self, memory: ClientMemory | None) -> Rows:
         if self._key is None:
@@ -149,7 +148,7 @@ def judged(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.stack([errors.astype(np.float64), briers], 1)
 
 
-def _flat_score(score: NamedScore, schema: Schema) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def _flat_score(score: NamedScore, schema: Schema) -> Score:
     def flat(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
         scores = np.asarray(score(schema.views(weights), rows), np.float64)
         if scores.shape != (len(rows), 2):

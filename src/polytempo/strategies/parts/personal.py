@@ -26,7 +26,7 @@ class PersonalRule(Wrapper):
     """A strategy whose clients follow the personal rule. It stands outside of robust mixing, so that a report counts
     also where its update is held back."""
 
-    revision = 1
+    revision = 2
     remembered = ("reports", "totals", "rows", "bad", "tryout")
 
     def setup(self) -> None:

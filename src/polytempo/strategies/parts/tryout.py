@@ -25,9 +25,11 @@ FEWEST = 8
 CLEAR = 0.02
 """A side is ahead if a t-test gives a smaller p-value."""
 MOST = 16
-"""Looks at each side after which the pool decides."""
-MUCH = 0.25
-"""Share of their own models that the pool would have clients keep, from which on it decides for solo."""
+"""Looks at each side after which it is decided in any case."""
+LEAD = 0.5
+"""In doubt, by how much solo is ahead counts this much, ..."""
+MUCH = 0.2
+"""... added to the share of their own models that the pool would have clients keep. From this sum on solo wins."""
 
 
 @stateful
@@ -101,9 +103,10 @@ class Tryout(Attributes):
         if looks < FEWEST or not (self.solo.changes and self.mixing.changes):
             return
         sides = list(self.solo.changes.values()), list(self.mixing.changes.values())
-        clear = min(map(len, sides)) > 1 and _differ_by_chance(*sides) < CLEAR
+        lead = mean(sides[1]) - mean(sides[0]) if min(map(len, sides)) > 1 else 0.0
+        clear = lead != 0 and _differ_by_chance(*sides) < CLEAR
         if clear or looks >= MOST:
-            plays_solo = mean(sides[0]) < mean(sides[1]) if clear else kept >= MUCH
+            plays_solo = lead > 0 if clear else kept + LEAD * lead >= MUCH
             self.decided = "solo" if plays_solo else "mixing"
             self.reports, self.watched = {}, {}
             self.solo, self.mixing = Side(), Side()
