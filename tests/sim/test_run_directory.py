@@ -50,14 +50,13 @@ def test_a_run_killed_anywhere_ends_bit_identical(tmp_path, every_event, setting
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
 
 
-SCRIPT = """
+STOPPED = {"strategy": "fedasync", "clients": 10, "updates": 200, "engine": "eager"}
+SCRIPT = f"""
 import itertools, sys
 from pathlib import Path
 from polytempo.sim import run
 from polytempo.sim.experiment import make_experiment
 
-experiment = make_experiment(strategy="fedasync", clients=10, updates=200, engine="eager")
-directory, held = Path(sys.argv[1]), sys.argv[2:] == ["held"]
 ticks, events = itertools.count(), itertools.count(1)
 
 def hold(_):
@@ -65,30 +64,22 @@ def hold(_):
         print("held", flush=True)
         sys.stdin.read()
 
-if held:
-    run.time.perf_counter = lambda: float(next(ticks))  # a checkpoint after every event
-    run.run_experiment(experiment, directory, hold, checkpoint_seconds=0)
-else:
-    print(run.run_experiment(experiment, directory).result["digest"])
+run.time.perf_counter = lambda: float(next(ticks))  # a checkpoint after every event
+run.run_experiment(make_experiment(**{STOPPED}), Path(sys.argv[1]), hold, checkpoint_seconds=0)
 """
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
-def test_a_run_that_was_stopped_goes_on_and_ends_bit_identical(tmp_path, how):
-    cut, pipe = tmp_path / "cut", subprocess.PIPE
-    command = [sys.executable, "-c", SCRIPT, str(cut), "held"]
+def test_a_run_whose_process_was_stopped_goes_on_in_another_and_ends_bit_identical(tmp_path, how):
+    cut, pipe, experiment = tmp_path / "cut", subprocess.PIPE, make_experiment(**STOPPED)
+    command = [sys.executable, "-c", SCRIPT, str(cut)]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
         assert process.stdout.readline() == b"held\n"
         process.send_signal(how)
         process.stdin.close()
         assert process.wait() == -how
     assert (cut / CHECKPOINT).exists()
-    ends = [
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT, str(directory)], capture_output=True, text=True, check=True
-        ).stdout
-        for directory in (cut, tmp_path / "whole")
-    ]
+    ends = [run_experiment(experiment, directory).result["digest"] for directory in (cut, tmp_path / "whole")]
     assert ends[0] == ends[1]
 
 
