@@ -379,9 +379,10 @@ def test_a_bench_writes_its_quick_table(polytempo, tmp_path, monkeypatch):
     )
     assert code == 0
     assert "fedbuff" in out
-    table = json.loads((tmp_path / "results/baselines-quick/mnist-mlp.json").read_text())
-    assert [row["label"] for row in table["rows"]] == ["fedavg", "fedbuff"]
-    assert (tmp_path / "results/baselines-quick/mnist-mlp.md").read_text().startswith("# CASA")
+    made = tmp_path / "results/baselines-quick"
+    assert [row["label"] for row in json.loads((made / "mnist-mlp.json").read_text())["rows"]] == ["fedavg", "fedbuff"]
+    assert (made / "mnist-mlp.md").read_text().startswith("# CASA")
+    assert {"mnist-mlp.svg", "mnist-mlp.html"} <= {path.name for path in made.iterdir()}
 
 
 def test_run_says_which_defences_are_on_and_keeps_json_clean(polytempo):

@@ -24,6 +24,12 @@ def bench(*tables, name="small"):
     return Bench(name, "A small one", "", tables, quick={"updates": 4}, seeds=1)
 
 
+@pytest.fixture(autouse=True)
+def _without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take most of the time, and tests/cli sees that they are there."""
+    monkeypatch.setattr("polytempo.papers.tables._draw", lambda *_: None)
+
+
 def run(chosen, out):
     return run_bench(chosen, chosen, out, None, lambda label: None, lambda standing: None)
 

@@ -26,6 +26,12 @@ SMALL = Bench("small", "A small one", "", [Table("one", "One", "", SETTINGS, CAS
 WHOLE = replace(SMALL, seeds=2, first_seed=1, recorded=True)
 
 
+@pytest.fixture(autouse=True)
+def _without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take most of the time, and tests/cli sees that they are there."""
+    monkeypatch.setattr("polytempo.papers.tables._draw", lambda *_: None)
+
+
 def run(part: Bench, out: Path) -> tuple[str, list[str]]:
     """The Markdown of the table, and what was run for it."""
     begun: list[str] = []

@@ -1,14 +1,20 @@
 """What bit-identical results depend on besides the settings."""
 
 import platform
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 
 def versions() -> dict[str, str]:
     """What a bit-identical repetition needs to be the same."""
+    return dict(_found())
+
+
+@cache
+def _found() -> tuple[tuple[str, str], ...]:
     packages = ("polytempo", "torch", "numpy", "scipy", "scikit-learn", "numba")
-    return {name: version(name) for name in packages} | {"python": platform.python_version(), "cpu": _cpu()}
+    return *((name, version(name)) for name in packages), ("python", platform.python_version()), ("cpu", _cpu())
 
 
 def _cpu() -> str:
