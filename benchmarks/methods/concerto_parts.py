@@ -2,7 +2,7 @@
 
     python benchmarks/methods/concerto_parts.py --data-dir DIR [--world uci-har] [--seeds 3] [--out results/parts]
 
-Prints used accuracy, and the shares of clients that are better and worse off than alone, as means over the seeds from 1
+Prints used accuracy, and the shares of clients that are better and worse off than alone, as means over the seeds from 4
 on. Finished runs are kept in --out: a benchmark that was interrupted goes on from there."""
 
 import argparse
@@ -32,7 +32,8 @@ def constant(name: str, value: object) -> Callable[[], AbstractContextManager[An
 WITHOUT: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "concerto": ExitStack,
     "branches": constant("strategies.methods.concerto.Directions.grouping", lambda self, clients: _one_group(clients)),
-    "rehearsals": constant("strategies.methods.concerto.REHEARSALS", 0),
+    "rehearsals with new lines": constant("strategies.methods.concerto.REHEARSALS", 0),
+    "rehearsals where it would keep much": constant("learn.personal.MUCH", float("inf")),
     "starting from its own": constant("learn.personal.KEEPING", 0.0),
     "the choice of what to use (always its own)": constant("learn.rules.jury.using", lambda *_: 0.0),
     "the average of its own": constant("learn.personal.AVERAGING", 1.0),
