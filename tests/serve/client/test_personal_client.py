@@ -12,7 +12,7 @@ import pytest
 from polytempo.core.errors import UserError
 from polytempo.core.model.encodings import added, parse_encoding
 from polytempo.core.model.schema import Schema
-from polytempo.core.orders import JuryScores, Personal
+from polytempo.core.orders import TUTTI, JuryScores, Personal
 from polytempo.learn.jury import jury_key
 from polytempo.learn.personal import ENOUGH_SOLO_TASKS, SOLO_TASKS, ClientMemory
 from polytempo.serve.client.memory import OwnMemory, Remembered
@@ -40,10 +40,11 @@ def body_of(*vectors: tuple[str, np.ndarray]) -> bytearray:
     return bytearray(b"".join(make_body(entries, [weights for _, weights in vectors])))
 
 
-def a_task(number: int = 4, mask: np.ndarray | None = None, **given: Any) -> Task:
+def a_task(number: int = 4, mask: np.ndarray | None = None, tutti: bool = False, **given: Any) -> Task:
     """Of a server that took the result of task 3."""
     vectors = [("", SERVED), *([] if mask is None else [("mask/", mask)])]
-    message = pb.Task(number=number, answered=3, personal=pb.Personal(rule="jury"), **given)
+    personal = pb.Personal(rule="jury", parameters={TUTTI: 1.0} if tutti else {})
+    message = pb.Task(number=number, answered=3, personal=personal, **given)
     return task_of(message, body_of(*vectors), SCHEMA)
 
 
@@ -101,6 +102,23 @@ def test_whoever_writes_into_the_start_does_not_change_the_clients_own_model() -
     assert np.array_equal(start, OWN)
     start += 1
     assert np.array_equal(OWN, vector(3, 3, 3, 7))
+
+
+@pytest.mark.parametrize("own_is_better", [True, False])
+def test_after_a_rehearsal_a_client_has_the_better_of_its_own_and_what_it_trained(own_is_better: bool) -> None:
+    def score(tensors: Tensors, rows: np.ndarray) -> np.ndarray:
+        of_own, of_others = (0.1, 0.2) if own_is_better else (0.2, 0.1)
+        return np.full((len(rows), 2), of_own if tensors["w"][0] == OWN[0] else of_others)
+
+    rule, task = a_rule(), a_task(tutti=True)
+    start = rule.start(task, score, None, SCHEMA)
+    assert np.array_equal(start, SERVED)
+    out = rule.result(task, SCHEMA.views(start + 1), None, SCHEMA)
+    assert np.array_equal(out.tensors["w"], SERVED[:3] + 1)
+    assert out.kept is not None
+    assert out.kept.memory is not None
+    assert np.array_equal(out.kept.memory.own, OWN if own_is_better else SERVED + 1)
+    assert np.array_equal(out.kept.memory.average, AVERAGE if own_is_better else (AVERAGE + SERVED + 1) / 2)
 
 
 def test_only_coordinates_that_the_task_trains_are_mixed() -> None:
