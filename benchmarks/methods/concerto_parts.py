@@ -33,7 +33,7 @@ WITHOUT: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "concerto": ExitStack,
     "branches": constant("strategies.methods.concerto.Directions.grouping", lambda self, clients: _one_group(clients)),
     "rehearsals with new lines": constant("strategies.methods.concerto.REHEARSALS", 0),
-    "rehearsals where it would keep much": constant("learn.personal.MUCH", float("inf")),
+    "rehearsals where it would keep much": constant("learn.personal.KEEPS_MUCH", float("inf")),
     "starting from its own": constant("learn.personal.KEEPING", 0.0),
     "the choice of what to use (always its own)": constant("learn.rules.jury.using", lambda *_: 0.0),
     "the average of its own": constant("learn.personal.AVERAGING", 1.0),

@@ -76,6 +76,7 @@ def test_the_server_may_ask_for_a_rehearsal_of_whoever_has_a_jury() -> None:
         for said in (KEEPS_MUCH, KEEPS_LITTLE):
             assert begin(ANY, said, Personal(parameters=parameters), False)[:2] == (0.0, True)
     assert begin(ANY, NO_JURY, IN_A_REHEARSAL, False)[:2] == (0.0, False)
+    assert begin(SOLOIST, A_MIXTURE_IS_BEST, IN_A_REHEARSAL, False)[:2] == (0.0, False)  # it trains on its jury's rows
     assert may_rehearse(ANY, IN_A_REHEARSAL)
     assert may_rehearse(AFTER_ONE, Personal())
     assert not may_rehearse(AFTER_ONE, Personal(parameters={SOLO: 1.0}))

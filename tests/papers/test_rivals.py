@@ -1,10 +1,12 @@
 """What the benchmarks of Concerto read off a run, and which rows they have."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from polytempo.papers import benches
+from polytempo.papers.bench import Table, rivals_of
 from polytempo.papers.measuring import needed_runs
 from polytempo.papers.promises import Rival, WorldFigures, best_rival, promises
 from polytempo.papers.rivals import time_to_alone
@@ -48,12 +50,17 @@ def figures(used: float, **more: float | None) -> dict[str, float | None]:
 Rows = dict[str, dict[int, dict[str, float | None]]]
 
 
-def rows_of(given: Rows) -> Rows:
-    return {case.label: given.get(case.label, {}) for case in benches["natural"].tables[0].cases}
+TABLE = benches["natural"].tables[0]
+
+
+def rows_of(given: Rows, table: Table = TABLE) -> Rows:
+    return {case.label: given.get(case.label, {}) for case in table.cases}
 
 
 def cells(reported: Rows, choosing: Rows) -> list[str]:
-    page = promises([WorldFigures("A world", rows_of(reported), rows_of(choosing))])
+    """Every rival but those given got nothing right on the choosing seed."""
+    others = {case.label: {1: figures(0.2)} for case in TABLE.cases}
+    page = promises([WorldFigures("A world", rows_of(reported), rows_of({**others, **choosing}, rivals_of(TABLE)))])
     return [cell.strip() for cell in page.splitlines()[-1].strip("|").split("|")]
 
 
@@ -88,8 +95,10 @@ def test_a_promise_is_missed_by(rows, missed):
 
 def test_the_best_rival_is_picked_on_the_choosing_seed_alone():
     choosing = {"fedavg": {1: figures(0.95)}, "casa": {1: figures(0.5, accuracy_trained=0.96)}}
-    others = {"standalone": {1: figures(0.99)}, "casa + personal": {1: figures(0.99)}, "concerto": {1: figures(0.99)}}
-    assert best_rival(rows_of({**choosing, **others})) == Rival("casa", "accuracy_trained")
+    assert best_rival(rows_of(choosing)) == Rival("casa", "accuracy_trained")
+    labels = {case.label for case in rivals_of(TABLE).cases}
+    assert not labels & {"standalone", "standalone-again", "concerto", "casa + personal"}
+    assert len(labels) == 10
     reported = {label: {4: figures(used)} for label, used in {"concerto": 0.9, "standalone": 0.8, "casa": 0.85}.items()}
     line = cells({**reported, "fedavg": {4: figures(0.95)}}, choosing)
     assert line[4:6] == ["casa own 80.0", "+10.0"]
@@ -105,16 +114,37 @@ def test_a_rival_is_compared_on_the_seeds_that_it_has():
     assert line[1:6] == ["1", "90.0", "50.0", "fedavg used 89.0", "+1.0"]
 
 
-def test_without_a_best_rival_concerto_is_compared_with_alone():
-    line = cells({"concerto": {4: figures(0.9)}, "standalone": {4: figures(0.5)}}, {})
-    assert line[4:6] == ["–", "+40.0"]
+def test_without_runs_of_the_best_rival_there_is_no_margin():
+    line = cells({"concerto": {4: figures(0.9)}, "standalone": {4: figures(0.5)}}, {"fedala": {1: figures(0.95)}})
+    assert line[4:6] == ["fedala used –", "–"]
 
 
-def test_only_rivals_run_on_the_choosing_seed():
-    bench = benches["natural"]
-    seeds = {
-        case.label: {seed for seed, one in needed_runs(bench, bench.tables[0]) if one is case}
-        for case in bench.tables[0].cases
+def test_a_rival_that_is_the_best_of_some_is_shown_as_that():
+    reported = {label: {4: figures(0.9)} for label in ("concerto", "standalone", "fedala")}
+    world = WorldFigures("A world", rows_of(reported), rows_of({"fedala": {1: figures(0.9)}}, rivals_of(TABLE)))
+    assert "| fedala used 90.0 (of 1 of 10) |" in promises([world])
+
+
+def test_bytes_and_chance_are_compared_on_the_seeds_that_both_have():
+    reported = {
+        "concerto": {4: figures(0.9), 5: figures(0.9, worse_off=0.5, bytes_down=300.0)},
+        "standalone": {4: figures(0.5), 5: figures(0.5)},
+        "standalone-again": {4: figures(0.5, worse_off=0.02)},
+        "fedasync": {4: figures(0.6), 5: figures(0.6)},
+        "fedala": {4: figures(0.7)},
     }
+    line = cells(reported, {"fedala": {1: figures(0.95)}})
+    assert (line[1], line[9], line[-1]) == ("1", "1.00", "–")
+
+
+def test_only_rivals_are_measured_on_the_choosing_seed():
+    bench = benches["natural"]
+    needed = needed_runs(bench, TABLE)
+    seeds = {case.label: {seed for seed, one in needed if one is case} for case in TABLE.cases}
     assert seeds["fedala"] == {1, 4, 5, 6}
     assert seeds["concerto"] == seeds["standalone"] == seeds["casa + personal"] == {4, 5, 6}
+
+
+def test_a_choosing_seed_is_not_reported():
+    with pytest.raises(ValueError, match="is one of those that it reports"):
+        replace(benches["natural"], choosing_seed=5)

@@ -168,7 +168,7 @@ class Learner:
         return _Choice(replace(order.objective, anchor=anchor), None, answers)
 
 
-def forward_steps(order: Train, rows: int, jury: int, memory: ClientMemory | None) -> float:
+def forward_steps(order: Train, rows: int, jury: int = 0, memory: ClientMemory | None = None) -> float:
     """What a client's forward passes beside training cost, in training steps: those of candidates and questions over
     the rows that it trains on, those of mixtures over its jury's rows. Where the client may rehearse, which its jury
     decides, its own model and the one that it trains are judged, too."""

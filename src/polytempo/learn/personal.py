@@ -35,8 +35,8 @@ POOL_ROWS_USING = 60
 
 FAR_WORSE = 3.0
 """A served model is far worse than a client's own if its Brier score is this many times as high."""
-MUCH = 0.5
-"""A client that keeps this share of its own or more rehearses in its next such task."""
+KEEPS_MUCH = 0.5
+"""A client that keeps this share of its own or more in two tasks running rehearses in the second."""
 REHEARSES = "rehearses"
 """The number in a client's memory that says so."""
 ENOUGH_SOLO_TASKS = 3
@@ -98,15 +98,15 @@ class Beginning(NamedTuple):
     rehearses: bool = False
     """It starts from the served model, and its jury decides afterwards whether what it trained becomes its own."""
     memory: ClientMemory | None = None
-    """What it remembers, with the tasks that it has played solo counted."""
+    """What it remembers, with what it counts: tasks that it has played solo, and whether it may rehearse next."""
 
 
 def begin(memory: ClientMemory, scores: JuryScores, personal: Personal, chooses: bool) -> Beginning:
     """Decide what to start from. A client whose data have changed, or that ``chooses`` among models, starts from the
     served one. A soloist starts from its own as long as no row that is new to it prefers a mixture. One that plays
     solo for good counts the tasks running in which its jury would use nothing but its own. Others go by the rule. Where
-    they would keep much of their own, and the served model is not far worse, every other task is a rehearsal, and more
-    while rehearsals make them better."""
+    they would keep much of their own in two tasks running, and the served model is not far worse, the second is a
+    rehearsal. So are the next ones as long as what they train becomes their own."""
     own_is_best = using(memory, scores, personal.pool) == 0
     if scores.changed or chooses:
         return Beginning(0.0, False, replace(memory, numbers={}))
@@ -115,12 +115,16 @@ def begin(memory: ClientMemory, scores: JuryScores, personal: Personal, chooses:
     beta, has_jury = keeping(scores, personal), scores.rows > 0
     numbers: dict[str, float] = {}
     if TUTTI in personal.parameters:
-        return Beginning(0.0, has_jury, replace(memory, numbers={REHEARSES: 1.0} if has_jury else numbers))
+        # Who was a soloist until now trains on the rows that judge it.
+        rehearses = has_jury and not memory.is_soloist
+        return Beginning(0.0, rehearses, replace(memory, numbers={REHEARSES: 1.0} if rehearses else numbers))
     if SETTLED in personal.parameters and beta == KEEPS_ALL and has_jury and own_is_best:
         numbers = {SOLO_TASKS: memory.numbers.get(SOLO_TASKS, 0) + 1}
-    elif SOLO not in personal.parameters and beta >= MUCH and has_jury and not is_far_worse(scores, personal.pool):
+    elif (
+        SOLO not in personal.parameters and has_jury and beta >= KEEPS_MUCH and not is_far_worse(scores, personal.pool)
+    ):
         numbers = {REHEARSES: 1.0}
-    rehearses = may_rehearse(memory, personal) and REHEARSES in numbers
+    rehearses = REHEARSES in memory.numbers and REHEARSES in numbers
     return Beginning(0.0 if rehearses else beta, rehearses, replace(memory, numbers=numbers))
 
 
@@ -177,7 +181,7 @@ def outgoing(trained: np.ndarray, start: np.ndarray, served: np.ndarray, paramet
 
 def remembered(begun: Beginning, trained: np.ndarray, rows: "Rows", score: Score) -> ClientMemory:
     """What the client keeps of a training. Where its data had changed it started from the served model alone, and its
-    history begins anew. A rehearsal that did not make it better leaves it its own, and its next task is none."""
+    history begins anew. After a rehearsal it keeps the better one of its own model and what it trained."""
     memory = begun.memory
     if memory is None or rows.changed:
         return ClientMemory(trained, trained, np.unique(rows.known))

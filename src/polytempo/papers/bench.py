@@ -44,6 +44,8 @@ class Case:
     """The paper's figures by name, as far as it gives them; None where it says that the target was not reached."""
     base: str | None = None
     """The label of the row by which relative figures are divided."""
+    rival: bool = False
+    """Is it one of those of which the best is picked on the benchmark's choosing seed?"""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class Bench:
     """Where the benchmark shows whether Concerto keeps its promises: the seed, none of those above, on which its best
     rival in each table is picked."""
 
+    def __post_init__(self) -> None:
+        if self.choosing_seed is not None and self.choosing_seed in self.all_seeds():
+            raise ValueError(f"The choosing seed {self.choosing_seed} of {self.name} is one of those that it reports.")
+
     def all_seeds(self) -> range:
         return range(self.first_seed, self.first_seed + self.seeds)
 
@@ -105,6 +111,11 @@ def part_of(bench: Bench, tables: Sequence[str], rows: Sequence[str]) -> Bench:
         if not tables or table.name in tables
     ]
     return replace(bench, tables=[table for table in kept if table.cases])
+
+
+def rivals_of(table: Table) -> Table:
+    """The table with its rivals alone."""
+    return replace(table, cases=[case for case in table.cases if case.rival])
 
 
 def quick_form(bench: Bench) -> Bench:

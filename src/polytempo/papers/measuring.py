@@ -1,12 +1,11 @@
 """Running a table. Finished runs are kept under what decides them: a benchmark that was cut off goes on where it was,
 and a row that stands in several tables is run once. A run that is recorded is not needed any more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from polytempo.papers.bench import Bench, Case, Table
-from polytempo.papers.promises import is_rival
 from polytempo.papers.records import Figures, Measured, Records, record_of, settings_hash
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished
@@ -42,18 +41,19 @@ def measure_table(
 
 
 def needed_runs(bench: Bench, table: Table) -> list[tuple[int, Case]]:
-    """Seeds and rows in the order in which they are run. On the choosing seed only rivals are."""
+    """Seeds and rows in the order in which they are measured. On the choosing seed only rivals are; the row that they
+    are compared with is run as well, but not recorded."""
     choosing = [] if bench.choosing_seed is None else [bench.choosing_seed]
-    return [(seed, case) for seed in choosing for case in table.cases if is_rival(case.label)] + [
+    return [(seed, case) for seed in choosing for case in table.cases if case.rival] + [
         (seed, case) for seed in bench.all_seeds() for case in table.cases
     ]
 
 
-def measured(bench: Bench, table: Table, records: Records) -> Measured:
-    """What is recorded of a table."""
+def measured(table: Table, seeds: Iterable[int], records: Records) -> Measured:
+    """What is recorded of a table with these seeds."""
     found: dict[str, dict[int, Figures]] = {case.label: {} for case in table.cases}
-    for case in table.cases:
-        for seed in bench.all_seeds():
+    for seed in seeds:
+        for case in table.cases:
             figures = records.figures(table.name, _experiment(table, case, seed))
             if figures is not None:
                 found[case.label][seed] = figures

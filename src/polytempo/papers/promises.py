@@ -53,49 +53,53 @@ def promises(worlds: Sequence[WorldFigures]) -> str:
     return "\n".join(["# What Concerto promises", "", NOTES, "", *lines]) + "\n"
 
 
-def is_rival(label: str) -> bool:
-    return label not in (OURS, ALONE, AGAIN) and "+" not in label
-
-
 def best_rival(choosing: Measured) -> Rival | None:
     """Of those that have run on the choosing seed."""
     found = [
         (mean(values), Rival(label, name))
         for label, runs in choosing.items()
-        if is_rival(label) and runs
         for name in ACCURACIES
-        if (values := _values(runs, name, runs))
+        if (values := _values(runs, name, list(runs)))
     ]
     return max(found)[1] if found else None
 
 
 def _line(world: WorldFigures) -> str:
     rows, best = world.reported, best_rival(world.choosing)
-    labels = [OURS, ALONE, *([best.label] if best is not None else [])]
-    seeds = _seeds(rows, *labels) or _seeds(rows, OURS, ALONE)
+    seeds = (best is not None and _seeds(rows, OURS, ALONE, best.label)) or _seeds(rows, OURS, ALONE)
     used, alone = (mean(_values(rows[label], "accuracy_used", seeds)) for label in (OURS, ALONE))
-    theirs = _values(rows[best.label], best.accuracy, seeds) if best is not None else []
-    most = max([alone, *([mean(theirs)] if theirs else [])])
-    margin, helps = used - most, max(used, most) - alone > HELPS
+    theirs = _mean(_values(rows[best.label], best.accuracy, seeds)) if best is not None else None
+    most = max(alone, theirs or 0.0)
+    margin = used - most if theirs is not None else None
     better, worse = (mean(_values(rows[OURS], name, seeds)) for name in ("better_off", "worse_off"))
-    chance = _mean(_values(rows[AGAIN], "worse_off", seeds))
-    bytes_down = _ratio(rows[OURS], rows[PLAIN], "bytes_down")
+    again, plain = ([seed for seed in seeds if seed in rows[label]] for label in (AGAIN, PLAIN))
+    chance = _mean(_values(rows[AGAIN], "worse_off", again))
+    beyond = mean(_values(rows[OURS], "worse_off", again)) - chance if chance is not None else 0.0
+    bytes_down = _ratio(rows[OURS], rows[PLAIN], "bytes_down", plain)
     times = _values(rows[OURS], "time_to_alone", seeds)
     time = mean(times) if len(times) == len(seeds) else None
     missed = {
-        "margin": margin < -MARGIN,
-        "worse": worse > better or (chance is not None and worse > chance + CHANCE),
+        "margin": margin is not None and margin < -MARGIN,
+        "worse": worse > better or beyond > CHANCE,
         "MB": bytes_down is not None and bytes_down > MORE_BYTES,
-        "time": helps and (time is None or time > HALF),
+        "time": max(used, most) - alone > HELPS and (time is None or time > HALF),
     }
     cells = (
-        *(world.title, str(len(seeds)), _percent(used), _percent(alone)),
-        f"{best.label} {ACCURACIES[best.accuracy]} {_percent(mean(theirs))}" if best is not None and theirs else "–",
-        *(f"{100 * margin:+.1f}", f"{100 * better:.0f}", f"{100 * worse:.0f}", _number(chance, 100, 0)),
-        *(_number(bytes_down, 1, 2), _number(time, 1, 2)),
+        *(world.title, str(len(seeds)), _percent(used), _percent(alone), _named(best, theirs, world.choosing)),
+        *("–" if margin is None else f"{100 * margin:+.1f}", f"{100 * better:.0f}", f"{100 * worse:.0f}"),
+        *(_number(chance, 100, 0), _number(bytes_down, 1, 2), _number(time, 1, 2)),
         ", ".join(goal for goal, is_missed in missed.items() if is_missed) or "–",
     )
     return "| " + " | ".join(cells) + " |"
+
+
+def _named(best: Rival | None, accuracy: float | None, choosing: Measured) -> str:
+    """The best rival with its accuracy, and of how many it is the best where others have not run."""
+    if best is None:
+        return "–"
+    run = sum(bool(runs) for runs in choosing.values())
+    of = "" if run == len(choosing) else f" (of {run} of {len(choosing)})"
+    return f"{best.label} {ACCURACIES[best.accuracy]} {'–' if accuracy is None else _percent(accuracy)}{of}"
 
 
 def _seeds(rows: Measured, *labels: str) -> list[int]:
@@ -104,12 +108,11 @@ def _seeds(rows: Measured, *labels: str) -> list[int]:
     return [seed for seed in first if all(seed in other for other in others)]
 
 
-def _values(runs: Mapping[int, Figures], name: str, seeds: Sequence[int] | Mapping[int, Figures]) -> list[float]:
+def _values(runs: Mapping[int, Figures], name: str, seeds: Sequence[int]) -> list[float]:
     return [value for seed in seeds if seed in runs and (value := runs[seed].get(name)) is not None]
 
 
-def _ratio(ours: Mapping[int, Figures], plain: Mapping[int, Figures], name: str) -> float | None:
-    seeds = [seed for seed in ours if seed in plain]
+def _ratio(ours: Mapping[int, Figures], plain: Mapping[int, Figures], name: str, seeds: Sequence[int]) -> float | None:
     return mean(_values(ours, name, seeds)) / mean(_values(plain, name, seeds)) if seeds else None
 
 

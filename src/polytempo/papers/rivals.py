@@ -25,6 +25,7 @@ METHODS = (
     "ditto",
     "fedala",
 )
+NO_RIVALS = (ALONE, "standalone-again", "concerto")
 WITH_THE_RULE = ("fedbuff", "casa", "pace")
 ROWS: dict[str, dict[str, Any]] = {
     **{name: {"strategy": name} for name in METHODS},
@@ -76,7 +77,7 @@ def rivals_table(
     name: str, title: str, settings: Mapping[str, Any], notes: str = "", block: str = "", more: tuple[str, ...] = ()
 ) -> Table:
     """All rows in one world, and those of other methods that apply there."""
-    cases = [
-        Case(label, case, base=ALONE) for label, case in {**ROWS, **{name: {"strategy": name} for name in more}}.items()
-    ]
+    rows = {**ROWS, **{name: {"strategy": name} for name in more}}
+    no_rivals = (*NO_RIVALS, *(label for label, row in rows.items() if "personal" in row))
+    cases = [Case(label, row, base=ALONE, rival=label not in no_rivals) for label, row in rows.items()]
     return Table(name, title, notes, settings, cases, COLUMNS, block=block or "Used accuracy", heading=title)

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from polytempo.papers.bench import Bench, Case, Column, Table
+from polytempo.papers.bench import Bench, Case, Column, Table, rivals_of
 from polytempo.papers.measuring import Folders, kept_runs, measure_table, measured
 from polytempo.papers.promises import WorldFigures, promises
 from polytempo.papers.records import PUBLISHED, Figures, Measured, Records
@@ -37,7 +37,7 @@ def run_bench(
         records = Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS) if bench.recorded else Records()
         measure_table(bench, table, records, folders, begin, progress)
         shown, shown_table = (_shown(bench, whole), _of(whole, table)) if bench.recorded else (bench, table)
-        figures = measured(shown, shown_table, records)
+        figures = measured(shown_table, shown.all_seeds(), records)
         written.append(_write(shown, shown_table, figures, directory))
         _draw(bench, table, kept_runs(shown, shown_table, folders), directory)
         if bench.overview is not None:
@@ -45,10 +45,16 @@ def run_bench(
     if bench.overview is not None:
         written.append(directory / OVERVIEW)
     if bench.choosing_seed is not None:
-        shown, records = _shown(bench, whole), Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS)
-        chosen_on = replace(whole, first_seed=bench.choosing_seed, seeds=1)
+        seeds, records = (
+            _shown(bench, whole).all_seeds(),
+            Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS),
+        )
         worlds = [
-            WorldFigures(table.title, measured(shown, table, records), measured(chosen_on, table, records))
+            WorldFigures(
+                table.title,
+                measured(table, seeds, records),
+                measured(rivals_of(table), [bench.choosing_seed], records),
+            )
             for table in whole.tables
         ]
         (directory / PROMISES).write_text(promises(worlds))

@@ -31,11 +31,11 @@ class PersonalClients:
 
     def rows_and_forward_steps(self, order: Train, generation: int) -> tuple[int, float]:
         """How many rows a client trains on, and what its forward passes beside training cost, in steps."""
-        rows, jury = self._world.federation.samples(order.client, generation), 0
-        if rule_of(order.personal).has_jury:
-            dealt = self.dealt(order.client, generation)
-            rows, jury = len(dealt.train), len(dealt.jury)
-        return rows, forward_steps(order, rows, jury, self.memories[order.client])
+        if not rule_of(order.personal).has_jury:
+            rows = self._world.federation.samples(order.client, generation)
+            return rows, forward_steps(order, rows)
+        dealt = self.dealt(order.client, generation)
+        return len(dealt.train), forward_steps(order, len(dealt.train), len(dealt.jury), self.memories[order.client])
 
     def steps_ahead(self, assignment: Assignment) -> float:
         """Training steps of the client's rule before its first local step."""

@@ -28,7 +28,7 @@ MOST = 16
 """Looks at each side after which it is decided in any case."""
 LEAD = 0.5
 """In doubt, by how much solo is ahead counts this much, ..."""
-MUCH = 0.2
+FOR_SOLO = 0.2
 """... added to the share of their own models that the pool would have clients keep. From this sum on solo wins."""
 
 
@@ -106,7 +106,7 @@ class Tryout(Attributes):
         lead = mean(sides[1]) - mean(sides[0]) if min(map(len, sides)) > 1 else 0.0
         clear = lead != 0 and _differ_by_chance(*sides) < CLEAR
         if clear or looks >= MOST:
-            plays_solo = lead > 0 if clear else kept + LEAD * lead >= MUCH
+            plays_solo = lead > 0 if clear else kept + LEAD * lead >= FOR_SOLO
             self.decided = "solo" if plays_solo else "mixing"
             self.reports, self.watched = {}, {}
             self.solo, self.mixing = Side(), Side()
