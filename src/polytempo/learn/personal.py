@@ -56,7 +56,7 @@ class ClientMemory:
     """What a client remembers from one task to the next. It never leaves the client."""
 
     own: np.ndarray
-    """The model that is its own: ``w``, which it trained last; under ``ditto`` and ``apfl`` its personal model."""
+    """The model that is its own: ``w``, mostly the one trained last; under ``ditto`` and ``apfl`` its personal one."""
     average: np.ndarray
     """``v``, an average of its own models: ``v <- (v + w) / 2``. Other rules keep a vector of theirs here: ``apfl`` its
     local part v, ``fedala`` its weights W, ``ditto`` nothing."""

@@ -1,5 +1,6 @@
 """A client that joins keeps models of its own as its simulated twin does, also if it is killed on the way."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from safetensors.torch import load_file
 
 from polytempo.core.errors import UserError
 from polytempo.core.state import digest
-from polytempo.learn.personal import ENOUGH_SOLO_TASKS, SOLO_TASKS, ClientMemory
+from polytempo.learn import personal
+from polytempo.learn.jury import Rows
+from polytempo.learn.personal import ENOUGH_SOLO_TASKS, SOLO_TASKS, Beginning, ClientMemory, Score
 from polytempo.serve.client import join as join_module
 from polytempo.serve.client.connection import Connection
 from polytempo.serve.client.join import Trained, join
@@ -46,9 +49,26 @@ def reports(server: Running) -> list[Any]:
     return [event.push for event in events if event.push is not None]
 
 
+@pytest.fixture
+def rehearsing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """No served model is too bad for clients to rehearse with it. Of each rehearsal, whether its result was kept."""
+    monkeypatch.setattr("polytempo.learn.personal.FAR_WORSE", math.inf)
+    kept: list[bool] = []
+
+    def seen(begun: Beginning, trained: np.ndarray, rows: Rows, score: Score) -> ClientMemory:
+        memory = personal.remembered(begun, trained, rows, score)
+        if begun.rehearses:
+            kept.append(memory.own is trained)
+        return memory
+
+    monkeypatch.setattr("polytempo.learn.rules.jury.remembered", seen)
+    return kept
+
+
 # The twin.
 
 
+@pytest.mark.usefixtures("rehearsing")
 @pytest.mark.parametrize("strategy", ["fedasync", "concerto"])
 def test_a_client_that_joins_ends_with_the_bits_of_its_simulated_twin(
     serve: Any, tmp_path: Path, strategy: str
@@ -160,9 +180,10 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("lost", [False, True], ids=["", "and the reply was lost"])
 def test_a_client_that_was_killed_goes_on_to_the_same_bits(
-    tmp_path: Path, patch: Callable[..., None], moment: Callable[..., None], lost: bool
+    tmp_path: Path, rehearsing: list[bool], patch: Callable[..., None], moment: Callable[..., None], lost: bool
 ) -> None:
     whole = lived(tmp_path / "whole", lambda _: None)
+    assert rehearsing == [False, True]  # in the third task, in which it will be killed, and in the fifth
     assert lived(tmp_path / "killed", lambda file: moment(patch, file), lost) == whole
 
 

@@ -70,7 +70,7 @@ class OwnRule:
         return rows.train
 
     def start(self, task: Task, score: NamedScore, chosen: int | None, schema: Schema) -> np.ndarray:
-        """What to train from. The jury is asked once per task, also if refreshes come."""
+        """What to train from. The jury judges the served model once per task, also if refreshes come."""
         served, personal = start_of(task, chosen, schema), task.personal
         if personal is None:
             return served
@@ -80,7 +80,8 @@ class OwnRule:
         return np.array(self._started(self._begun, served, schema))  # to write into: the client's own stays as it is
 
     def result(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> PersonalResult:
-        """What leaves of a result, and what stays. A task that was not begun by the rule goes as it is."""
+        """What leaves of a result, and what stays: after a rehearsal, what the jury prefers. A task that was not begun
+        by the rule goes as it is."""
         begun = self._begun
         if begun is None or begun.task is not task:
             return PersonalResult(tensors)
