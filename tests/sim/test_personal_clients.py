@@ -9,6 +9,7 @@ from polytempo import simulate
 from polytempo.core.errors import UserError
 from polytempo.core.orders import TUTTI, Candidates, Personal, Train, Work
 from polytempo.core.state import pack, unpack
+from polytempo.learn.jury import Rows
 from polytempo.learn.learner import forward_steps
 from polytempo.learn.personal import ClientMemory
 from polytempo.sim.memories import DIRECTORY, Memories
@@ -93,6 +94,8 @@ def test_where_clients_differ_too_much_a_tryout_makes_soloists_of_them(monkeypat
 
 # Forward passes are charged.
 
+SIX_JURORS = Rows(np.arange(54), np.arange(54, 60), np.arange(54), changed=False)
+
 
 @pytest.mark.parametrize(
     ("order", "steps"),
@@ -106,11 +109,17 @@ def test_where_clients_differ_too_much_a_tryout_makes_soloists_of_them(monkeypat
     ids=["nothing", "questions", "candidates", "mixtures", "a rehearsal"],
 )
 def test_a_forward_pass_costs_a_third_of_a_training_step(order: Train, steps: float) -> None:
-    assert forward_steps(order, rows=60, jury=6, memory=memory(0)) == pytest.approx(steps)
+    assert forward_steps(order, rows=60, dealt=SIX_JURORS, memory=memory(0)) == pytest.approx(steps)
+
+
+def test_a_client_whose_data_have_changed_does_not_rehearse_and_is_not_charged_for_it() -> None:
+    order = Train(0, vector(1), 0, Work(batch_size=10), personal=Personal(parameters={TUTTI: 1.0}))
+    steps = forward_steps(order, rows=60, dealt=SIX_JURORS._replace(changed=True), memory=memory(0))
+    assert steps == pytest.approx(4 * 6 / 30)
 
 
 def test_a_client_without_a_model_of_its_own_has_nothing_to_judge() -> None:
-    assert forward_steps(Train(0, vector(1), 0, Work(), personal=Personal()), rows=60, jury=6, memory=None) == 0
+    assert forward_steps(Train(0, vector(1), 0, Work(), personal=Personal()), 60, SIX_JURORS, memory=None) == 0
 
 
 def test_candidates_take_virtual_time() -> None:

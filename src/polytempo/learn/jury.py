@@ -15,6 +15,8 @@ from polytempo.learn.personal import ClientMemory
 
 ONE_IN = 10
 """One row in ten is a juror."""
+MOST_NEW = 60
+"""Rows that judge at most where a client's data have changed, chosen by their fingerprints. To judge takes time."""
 CHUNK_BYTES = 1 << 24
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -56,7 +58,9 @@ def deal(rows: np.ndarray, x: np.ndarray, y: np.ndarray, key: int, memory: Clien
         jurors &= new & changed
     if jurors.all():
         jurors = np.zeros(len(rows), bool)
-    judging = new if changed or solo else jurors & new
+    judging = np.flatnonzero(new if changed or solo else jurors & new)
+    if changed and len(judging) > MOST_NEW:
+        judging = np.sort(judging[np.argsort(whole[judging], kind="stable")[:MOST_NEW]])
     return Rows(rows[~jurors], rows[judging], whole[~jurors], changed)
 
 

@@ -35,7 +35,7 @@ class PersonalClients:
             rows = self._world.federation.samples(order.client, generation)
             return rows, forward_steps(order, rows)
         dealt = self.dealt(order.client, generation)
-        return len(dealt.train), forward_steps(order, len(dealt.train), len(dealt.jury), self.memories[order.client])
+        return len(dealt.train), forward_steps(order, len(dealt.train), dealt, self.memories[order.client])
 
     def steps_ahead(self, assignment: Assignment) -> float:
         """Training steps of the client's rule before its first local step."""
