@@ -27,6 +27,11 @@ def test_much_noise_leaves_nothing_to_learn_from() -> None:
     assert simulate("fedasync", **SMALL, privacy="1:10").accuracy < simulate("fedasync", **SMALL).accuracy - 0.3
 
 
+@pytest.mark.parametrize("setting", [{"privacy": "1:10"}, {"attack": "sign-flip:0.4:3"}, {"clip": 0.01}])
+def test_who_trains_alone_sends_nothing_that_is_blurred_attacked_or_clipped(setting: dict[str, object]) -> None:
+    assert simulate("standalone", **SMALL, **setting).digest == simulate("standalone", **SMALL).digest
+
+
 def test_every_update_of_every_client_gets_noise_of_its_own() -> None:
     uploads, start = Uploads(seed=3, privacy=Privacy(1.0, 0.5)), torch.zeros(100)
     updates = [update(client, 0, start, start + 1) for client in (0, 1)]

@@ -59,7 +59,7 @@ def test_an_attack_that_leads_to_infinity_is_refused_like_any_other_update():
 def test_own_models_are_what_clients_trained_and_not_what_they_sent():
     def own_accuracy(attack):
         experiment = make_experiment(
-            strategy="standalone", clients=4, updates=4, eval_every=4, attack=attack, devices="homogeneous"
+            strategy="fedasync", clients=4, updates=4, eval_every=4, attack=attack, devices="homogeneous"
         )
         return run_experiment(experiment).result["accuracy_trained"]
 

@@ -23,9 +23,10 @@ class Behaviour:
     """Are models rounded to half precision on their way to clients?"""
 
     def uploads(self, clients: int, seed: int, travels: bool) -> Uploads:
-        """What becomes of these clients' updates. Where models stay with their clients nothing is encoded."""
-        compression = Compression(self.encoding, self.halves) if travels else None
-        return Uploads(self.attack, clients, seed, self.privacy, compression)
+        """What becomes of these clients' updates. Where models stay with their clients nothing is done to them."""
+        if not travels:
+            return Uploads(None, clients, seed)
+        return Uploads(self.attack, clients, seed, self.privacy, Compression(self.encoding, self.halves))
 
 
 def parse_behaviour(ask: str | None, attack: str | None, privacy: str | None, upload: str, download: str) -> Behaviour:

@@ -91,7 +91,7 @@ class StrategySettings(BaseModel):
                 f"robust is {self.robust!r}, and in {self.strategy} {strategy.unmixable}. Leave robust out; clip works "
                 "with every method."
             )
-        if self.clip is not None or self._mix is not None:
+        if strategy.travels and (self.clip is not None or self._mix is not None):
             strategy = Robust(strategy, self.clip, self._mix)
         if self.samples_cap is not None:
             strategy = CappedSamples(strategy, self.samples_cap)
