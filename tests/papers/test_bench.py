@@ -124,6 +124,12 @@ def test_a_part_of_a_bench_has_only_the_tables_and_rows_named():
         part_of(two, ["three"], [])
 
 
+def test_a_row_that_the_chosen_tables_do_not_have_is_an_error():
+    whole = bench(table("one", [fedavg()]), table("two", [Case("other", {})]))
+    with pytest.raises(UserError, match=r"one of small has no row other\. Leave --only out"):
+        part_of(whole, ["one"], ["other"])
+
+
 def test_a_part_of_a_bench_keeps_the_rows_that_its_rows_are_compared_with():
     against = Column("against", "against", compare=lambda run, base: 1.0)
     cases = [fedavg(), Case("one", {}, base="fedavg"), Case("two", {}, base="fedavg")]

@@ -110,7 +110,13 @@ def part_of(bench: Bench, tables: Sequence[str], rows: Sequence[str]) -> Bench:
         for table in bench.tables
         if not tables or table.name in tables
     ]
-    return replace(bench, tables=[table for table in kept if table.cases])
+    there = [table for table in kept if table.cases]
+    if not there:
+        raise UserError(
+            f"{' and '.join(tables)} of {bench.name} {'has' if len(tables) == 1 else 'have'} no row "
+            f"{' or '.join(rows)}. Leave --only out, or name another row."
+        )
+    return replace(bench, tables=there)
 
 
 def rivals_of(table: Table) -> Table:

@@ -63,8 +63,8 @@ class HasFigures:
         best="highest",
     )
     accuracy_used = Figure[float](
-        "The same for the model that each client works with: under the personal rule the mixture of its own and the "
-        "served one that suits its data best, otherwise the served one.",
+        "The same for the model that each client works with: what its rule makes of its own and the served one; "
+        "without a rule the served one.",
         "share",
         title="used %",
         best="highest",

@@ -11,8 +11,8 @@ from polytempo.sim.result import Result
 EXPLAINED = {
     Result.accuracy_trained.title: "“Own model” is what a client holds right after its last local training.",
     Result.accuracy_used.title: (
-        "“Used” is the model that a client works with: under the personal rule the mixture of its own and the served "
-        "one that suits its data best, otherwise the served one."
+        "“Used” is the model that a client works with: what its rule makes of its own and the served one; without a "
+        "rule the served one."
     ),
     Result.accuracy_after.title: (
         "“After exchange”, “cluster”, “mixture KL” and “uniform KL” are explained under Exchanges."
