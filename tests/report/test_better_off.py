@@ -165,6 +165,15 @@ def test_scripts_get_the_accuracies_and_shares_of_each_method() -> None:
     assert comparison_figures(runs[1:])["fedavg"]["worse_off"] is None
 
 
+def test_a_standalone_that_was_trained_in_another_way_is_said_to_be() -> None:
+    alone, fedavg = run_with("standalone", [[0] * 5]), run_with("fedavg", [[1] * 5])
+    assert remarks([alone, fedavg]) == []
+    other = made_run({**alone.config, "lr": 0.5, "updates": 6}, alone.result, alone.evaluations, used=alone.used)
+    (remark,) = remarks([other, fedavg])
+    assert remark.startswith("standalone was not trained as the others were (other lr, updates)")
+    assert remarks([alone, other, fedavg]) == []  # of two, the one that was
+
+
 def test_alone_again_stands_in_table_and_page_as_what_chance_does() -> None:
     runs = [simple_run(name, [a] * 4) for name, a in (("standalone", 0.5), ("standalone-again", 0.6), ("casa", 0.6))]
     cells = [row.cells[THAN_ALONE] for row in comparison_rows(runs)]

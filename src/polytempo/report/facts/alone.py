@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polytempo.report.facts.contenders import AGAIN, ALONE, WORLD, Contender, contenders_of, settings
+from polytempo.report.facts.contenders import AGAIN, ALONE, TRAINING, WORLD, Contender, contenders_of, settings
 from polytempo.report.facts.numbers import counted
 from polytempo.report.facts.speed import slow_clients
 from polytempo.report.run import Run
@@ -117,7 +117,8 @@ def share_worse_off(run: Run, alone: Run) -> float | None:
 
 
 def remarks(runs: Sequence[Run]) -> list[str]:
-    """What a reader of these comparisons has to know: what chance does, who is left out, and who cannot be compared."""
+    """What a reader of these comparisons has to know: what chance does, who is left out, who cannot be compared, and
+    whether Standalone was trained in another way."""
     contenders = contenders_of(runs)
     found = {contender.label: comparisons(contender, runs) for contender in contenders}
     again = any(contender.runs[0].strategy == AGAIN and found[contender.label] for contender in contenders)
@@ -127,11 +128,15 @@ def remarks(runs: Sequence[Run]) -> list[str]:
         if contender.runs[0].strategy != ALONE
         and len(found[contender.label]) < sum(_alone_beside(run, runs) is not None for run in contender.runs)
     ]
+    beside = [(run, _alone_beside(run, runs)) for run in runs if run.strategy != ALONE]
+    pairs = [(run, alone) for run, alone in beside if alone is not None]
+    unlike = [key for key in TRAINING if any(run.config.get(key) != alone.config.get(key) for run, alone in pairs)]
     left_out = sum(comparison.left_out for each in found.values() for _, comparison in each)
     return [
         *([CHANCE] if again else []),
         *([_left_out(left_out)] if left_out else []),
         *([_silent(silent)] if silent else []),
+        *([_unlike(unlike)] if unlike else []),
     ]
 
 
@@ -183,6 +188,13 @@ def _silent(labels: Sequence[str]) -> str:
         f"Whether clients are better off than alone is not known of every run of {', '.join(labels)}: it, or {ALONE} "
         "beside it, was made by an older version, which did not keep how models do on each test row, or has another "
         "metric. Run it again."
+    )
+
+
+def _unlike(keys: Sequence[str]) -> str:
+    return (
+        f"{ALONE} was not trained as the others were (other {', '.join(keys)}): what clients gain over it is not what "
+        "they gain over training alone. Run it with the same settings."
     )
 
 

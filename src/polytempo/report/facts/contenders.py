@@ -21,6 +21,11 @@ AGAIN = "standalone-again"
 NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
 WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
+# How long clients train in it, and how: Standalone is what they have alone if it has the same.
+TRAINING = (
+    *("model", "loss", "optimizer", "lr", "momentum", "weight_decay", "batch_size", "epochs", "steps"),
+    *("updates", "time"),
+)
 
 # Okabe and Ito's colours, safe for the colour-blind, without the yellow and black that vanish on paper or screen.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
