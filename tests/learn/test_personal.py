@@ -13,48 +13,18 @@ from polytempo.learn.flat import initial_vector
 from polytempo.learn.jury import Rows, deal, fingerprints
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
 from polytempo.learn.personal import (
-    ENOUGH_SOLO_TASKS,
-    SOLO_TASKS,
-    Beginning,
     ClientMemory,
     judge,
     keeping,
     mixed,
     outgoing,
-    remembered,
     using,
 )
 from polytempo.learn.scoring import Scorer
 from polytempo.testing import tiny_dataset
+from support.juries import ANY, NO_JURY, after_training, floats, scores
 
 X, Y = torch.from_numpy(tiny_dataset().x), torch.from_numpy(tiny_dataset().y)
-
-
-def floats(*numbers: float) -> np.ndarray:
-    return np.array(numbers, np.float32)
-
-
-ANY = ClientMemory(floats(1), floats(1))
-SOLOIST = replace(ANY, numbers={SOLO_TASKS: ENOUGH_SOLO_TASKS})
-
-
-def scores(rows: int, errors: tuple[float, ...], briers: tuple[float, ...], changed: bool = False) -> JuryScores:
-    return JuryScores(rows, errors, briers, changed)
-
-
-NO_JURY = scores(0, (0,) * 4, (0,) * 4)
-
-
-def after_training(
-    memory: ClientMemory | None, trained: float, known: list[int], changed: bool = False
-) -> ClientMemory:
-    """What a client keeps of a task that was no rehearsal."""
-    rows = Rows(np.zeros(0, np.int64), np.zeros(0, np.int64), np.array(known), changed)
-    return remembered(Beginning(memory=memory), floats(trained), rows, nobody_asks)
-
-
-def nobody_asks(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    raise AssertionError("The jury has nothing to say here.")
 
 
 # What the jury says.

@@ -20,22 +20,7 @@ from polytempo.learn.personal import (
     remembered,
     using,
 )
-
-
-def floats(*numbers: float) -> np.ndarray:
-    return np.array(numbers, np.float32)
-
-
-ANY = ClientMemory(floats(1), floats(1))
-SOLOIST = replace(ANY, numbers={SOLO_TASKS: ENOUGH_SOLO_TASKS})
-
-
-def scores(rows: int, errors: tuple[float, ...], briers: tuple[float, ...], changed: bool = False) -> JuryScores:
-    return JuryScores(rows, errors, briers, changed)
-
-
-NO_JURY = scores(0, (0,) * 4, (0,) * 4)
-
+from support.juries import ANY, NO_JURY, SOLOIST, after_training, floats, scores
 
 # Rehearsals.
 
@@ -166,11 +151,5 @@ def test_a_soloist_whose_data_have_changed_or_that_chooses_a_model_is_none_any_m
     assert using(SOLOIST, moved, None) == 1.0
     assert begin(SOLOIST, NO_JURY, FOR_GOOD, True).beta == 0.0
     assert not counted(SOLOIST, NO_JURY, FOR_GOOD, chooses=True).is_soloist
-    assert after_training(SOLOIST).is_soloist
-    assert not after_training(SOLOIST, changed=True).is_soloist
-
-
-def after_training(memory: ClientMemory, changed: bool = False) -> ClientMemory:
-    """What a client keeps of a task that was no rehearsal."""
-    rows = Rows(np.array([0]), np.array([1]), np.array([5]), changed)
-    return remembered(Beginning(memory=memory), floats(2), rows, lambda model, rows: np.zeros((0, 2)))
+    assert after_training(SOLOIST, 2, [5]).is_soloist
+    assert not after_training(SOLOIST, 2, [5], changed=True).is_soloist
