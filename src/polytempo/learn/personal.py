@@ -115,7 +115,7 @@ def begin(memory: ClientMemory, scores: JuryScores, personal: Personal, chooses:
     beta, has_jury = keeping(scores, personal), scores.rows > 0
     numbers: dict[str, float] = {}
     if TUTTI in personal.parameters:
-        # Who was a soloist until now trains on the rows that judge it.
+        # A soloist trains on the rows that judge it.
         rehearses = has_jury and not memory.is_soloist
         return Beginning(0.0, rehearses, replace(memory, numbers={REHEARSES: 1.0} if rehearses else numbers))
     if SETTLED in personal.parameters and beta == KEEPS_ALL and has_jury and own_is_best:
