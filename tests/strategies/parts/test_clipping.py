@@ -72,7 +72,11 @@ def test_a_client_that_had_no_time_to_train_does_not_lower_the_bound():
     assert hand_in(server, 1, 0, 3) == [0, 3]
 
 
-@given(st.lists(st.tuples(st.integers(0, 19), st.floats(0, 100, width=32)), min_size=1, max_size=30))
+# Beside an update of 1e-45 float32 has no number for another that is clipped to three times its length.
+lengths = st.just(0.0) | st.floats(2**-20, 1e4, width=32)
+
+
+@given(st.lists(st.tuples(st.integers(0, 19), lengths), min_size=1, max_size=30))
 def test_clipping_alone_holds_nothing_back(handed):
     server = listener(clip=3.0, clients=20)
     for client, length in handed:
@@ -107,9 +111,6 @@ def test_who_has_left_has_no_say_in_the_bound_where_updates_are_mixed():
     server.left(3, 1.0)
     hand_in(server, 4, 0, 50)
     assert sorted(server.norms) == [1, 2, 4]
-
-
-lengths = st.just(0.0) | st.floats(2**-20, 1e4, width=32)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), lengths), min_size=1, max_size=30))
