@@ -1,6 +1,9 @@
 """A method's parameters, declared as fields."""
 
-from pydantic import Field
+from typing import Any, Literal
+
+import pytest
+from pydantic import Field, ValidationError
 
 from polytempo.strategies import Strategy
 from polytempo.strategies.base.strategy import as_strategy
@@ -32,3 +35,27 @@ def test_an_attribute_of_a_base_that_is_no_field_is_no_parameter() -> None:
     made = as_strategy(AskingOnce, "own:AskingOnce")()
     assert made.parameters() == {}
     assert made.questions == ("fit",)  # type: ignore[attr-defined]
+
+
+class Preset(Strategy):
+    preset: Literal["settled", "paper"] = Field("settled")
+    share: float = Field(0.5)
+    power: float = Field(1.0)
+    presets = {"paper": {"share": 0.1, "power": 2.0}}  # noqa: RUF012
+
+
+class DerivedPreset(Preset):
+    more: int = Field(3)
+
+
+@pytest.mark.parametrize("cls", [Preset, DerivedPreset])
+def test_a_preset_sets_parameters_and_what_is_given_wins(cls: type[Strategy]) -> None:
+    made: Any = as_strategy(cls, "own:Preset")
+    assert (made().share, made().power) == (0.5, 1.0)
+    assert (made(preset="paper").share, made(preset="paper").power) == (0.1, 2.0)
+    assert (made(preset="paper", power=3.0).share, made(preset="paper", power=3.0).power) == (0.1, 3.0)
+
+
+def test_a_preset_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValidationError, match="'settled' or 'paper'"):
+        as_strategy(Preset, "own:Preset")(preset="papre")  # type: ignore[call-arg]

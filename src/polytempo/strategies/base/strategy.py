@@ -9,8 +9,9 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import numpy as np
 import pydantic.dataclasses
 import torch
-from pydantic import ConfigDict, Field, PydanticUserError, ValidationError
+from pydantic import ConfigDict, Field, PydanticUserError, ValidationError, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import ArgsKwargs
 from torch import Tensor
 
 from polytempo.core.branch import Branch
@@ -62,6 +63,9 @@ class Strategy:
 
     needs_personal: ClassVar[bool] = False
     """Do its clients follow the personal rule (``parts/personal.py``) in any case?"""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """The values of the parameter ``preset``, and the parameters that each of them sets. What is given wins."""
 
     revision: ClassVar[int] = 0
     """How often its results have changed for the same parameters. Benchmarks run it again when they do."""
@@ -255,8 +259,16 @@ def parameters(cls: type[S]) -> type[S]:
     for base in cls.__mro__[-2:0:-1]:
         if any(isinstance(value, FieldInfo) for value in vars(base).values()):  # nobody has made them parameters yet
             parameters(base)
+    if "presets" in vars(cls):
+        cls._fill_in_preset = model_validator(mode="before")(_with_preset)  # type: ignore[attr-defined]
     config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(kw_only=True, config=config, eq=False, repr=False)(cls)  # type: ignore[return-value]
+
+
+def _with_preset(cls: type[Strategy], given: ArgsKwargs) -> ArgsKwargs:
+    """What a strategy is made with, and the parameters of its preset that were not given."""
+    chosen = given.kwargs or {}
+    return ArgsKwargs(given.args, {**cls.presets.get(str(chosen.get("preset")), {}), **chosen})
 
 
 def strategy(name: str) -> Callable[[type[S]], type[S]]:
