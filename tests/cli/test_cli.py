@@ -152,7 +152,7 @@ def test_the_strategies_are_listed_with_their_parameters(polytempo):
     assert "mixing = 0.6" in out
     assert "staleness = polynomial:0.5" in out
     assert "hinge:A:B" in out  # and no emoji
-    warned = " ".join(out.split()).count("do not read its figures as those of the authors' method")
+    warned = " ".join(out.split()).count("Do not read its figures as those of the authors' method")
     assert warned == sum(cls.reconstructed for _, cls in strategies.items()) > 0
 
 

@@ -7,6 +7,7 @@ import torch
 from polytempo.core.errors import UserError
 from polytempo.core.model.schema import Schema
 from polytempo.papers import Bench, Case, Column, Table, benches, part_of, quick_form, run_bench
+from polytempo.report.facts.contenders import RECONSTRUCTED
 from polytempo.sim.experiment import make_experiment
 from polytempo.testing import Planted
 
@@ -65,6 +66,13 @@ def test_a_figure_may_compare_a_run_with_that_of_the_base_of_the_same_seed(tmp_p
     run(bench(table("one", cases, (longer,))), tmp_path)
     rows = json.loads((tmp_path / "small/one.json").read_text())["rows"]
     assert [row["longer"]["ours"] for row in rows] == [[], [40]]
+
+
+def test_a_table_warns_of_rows_that_are_reconstructed(tmp_path):
+    built = Case("asafl (reconstructed)", {"strategy": "asafl"})
+    run(bench(table("one", [fedavg(), built]), table("two", [fedavg()])), tmp_path)
+    texts = [(tmp_path / f"small/{name}.md").read_text() for name in ("one", "two")]
+    assert [RECONSTRUCTED in text for text in texts] == [True, False]
 
 
 def test_a_row_that_stands_in_two_benches_is_run_once(tmp_path):

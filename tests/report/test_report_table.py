@@ -9,7 +9,7 @@ from rich.console import Console
 
 from polytempo.core.errors import UserError
 from polytempo.report.facts.alone import Shares, better_off
-from polytempo.report.facts.contenders import contenders_of
+from polytempo.report.facts.contenders import RECONSTRUCTED, contenders_of
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows, markdown_table, rich_table
@@ -27,6 +27,19 @@ def test_a_reconstructed_method_is_called_so(monkeypatch):
     assert [contender.label for contender in contenders_of(runs[:1])] == ["asafl (reconstructed)"]
     labels = ["asafl (reconstructed, mixing 0.01)", "asafl (reconstructed, mixing 0.6)"]
     assert [contender.label for contender in contenders_of(runs)] == labels
+
+
+def test_table_and_page_warn_of_reconstructed_methods_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, "asafl", (0.8, 300))
+
+    def printed(runs: list[Run]) -> str:
+        console = Console(file=io.StringIO(), width=200)
+        console.print(rich_table(runs, 200))
+        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+    built, known = [synthetic_run("asafl")], [synthetic_run("fedasync")]
+    assert (RECONSTRUCTED in printed(built), RECONSTRUCTED in printed(known)) == (True, False)
+    assert (RECONSTRUCTED in page(built, "one"), RECONSTRUCTED in page(known, "one")) == (True, False)
 
 
 def test_seeds_are_one_method_and_settings_tell_methods_of_one_strategy_apart() -> None:

@@ -12,13 +12,12 @@ from polytempo.learn.asking import asking_kinds
 from polytempo.learn.models import models
 from polytempo.learn.questions import questions
 from polytempo.papers import benches
+from polytempo.report.facts.contenders import RECONSTRUCTED
 from polytempo.strategies import strategies
 from polytempo.world.data import datasets
 from polytempo.world.device_types import DeviceType, device_types
 from polytempo.world.devices import device_mixes
 from polytempo.world.partitions import partitions
-
-NOT_THE_METHOD = "Built from what other papers say of it: do not read its figures as those of the authors' method."
 
 
 def _first_sentence(thing: object) -> str:
@@ -31,7 +30,7 @@ def _strategies() -> Iterable[tuple[str, str]]:
         texts = {field: info.description for field, info in settings.__pydantic_fields__.items()}
         values = cls().parameters().items()
         described = [f"\n  {field} = {'unset' if value is None else value}: {texts[field]}" for field, value in values]
-        warning = f"\n  {NOT_THE_METHOD}" if cls.reconstructed else ""
+        warning = f"\n  {RECONSTRUCTED}" if cls.reconstructed else ""
         yield name, _first_sentence(cls) + warning + "".join(described)
 
 

@@ -11,6 +11,7 @@ from polytempo.papers.bench import Bench, Case, Column, Table, rivals_of
 from polytempo.papers.measuring import Folders, kept_runs, measure_table, measured
 from polytempo.papers.promises import WorldFigures, promises
 from polytempo.papers.records import PUBLISHED, Figures, Measured, Records
+from polytempo.report.facts.contenders import RECONSTRUCTED, is_reconstructed
 from polytempo.report.run import Run
 from polytempo.sim.run import Progress
 
@@ -141,7 +142,7 @@ def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> 
     lines = [
         f"# {bench.title}: {table.title}",
         "",
-        " ".join(filter(None, (bench.notes, table.notes))),
+        " ".join(filter(None, (bench.notes, table.notes, _reconstructed([table])))),
         "",
         " ".join(filter(None, (_seeds(bench), _target(table)))),
         "",
@@ -155,6 +156,12 @@ def _markdown(bench: Bench, table: Table, rows: Sequence[Mapping[str, Any]]) -> 
                 cells.append(_papers(row[column.title], column))
         lines.append(_line(cells))
     return "\n".join(lines) + "\n"
+
+
+def _reconstructed(tables: Sequence[Table]) -> str:
+    """What to say of tables that have rows of reconstructed methods."""
+    strategies = {{**table.settings, **case.settings}["strategy"] for table in tables for case in table.cases}
+    return RECONSTRUCTED if any(map(is_reconstructed, strategies)) else ""
 
 
 def _overview(bench: Bench, column: Column, tables: Sequence[Table], directory: Path) -> str:
@@ -171,7 +178,7 @@ def _overview(bench: Bench, column: Column, tables: Sequence[Table], directory: 
     lines = [
         f"# {bench.title}: {column.title}",
         "",
-        bench.notes,
+        " ".join(filter(None, (bench.notes, _reconstructed(there)))),
         "",
         "Mean ± standard deviation over seeds. In brackets: the paper.",
     ]

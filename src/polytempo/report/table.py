@@ -13,7 +13,16 @@ from rich.table import Table
 from rich.text import Text
 
 from polytempo.report.facts.alone import better_off, remarks
-from polytempo.report.facts.contenders import AGAIN, ALONE, Contender, contenders_of, has_target, mean
+from polytempo.report.facts.contenders import (
+    AGAIN,
+    ALONE,
+    RECONSTRUCTED,
+    Contender,
+    contenders_of,
+    has_target,
+    is_reconstructed,
+    mean,
+)
 from polytempo.report.facts.numbers import NOTHING, amount, percent, rounded, shown
 from polytempo.report.run import Run
 from polytempo.sim.result import Figure, Result
@@ -84,10 +93,10 @@ def comparison_figures(runs: Sequence[Run]) -> dict[str, dict[str, float | None]
 def rich_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
     """For the terminal, within a width (the terminal's by default): one table if it fits, with contenders as rows or
     else as columns. Otherwise contenders are rows of several tables, each with as many columns as fit. Under it what a
-    reader has to know of comparisons with Standalone."""
+    reader has to know of comparisons with Standalone and of reconstructed methods."""
     width = rich.get_console().width if width is None else width
     table = _tables(comparison_rows(runs), width)
-    notes = remarks(runs)
+    notes = [*remarks(runs), *([RECONSTRUCTED] if any(is_reconstructed(run.strategy) for run in runs) else [])]
     return Group(table, *map(Text, notes)) if notes else table
 
 

@@ -18,6 +18,9 @@ AGAIN = "standalone-again"
 """Standalone with other random numbers: what it differs by is chance."""
 
 # What may differ between two runs of one contender: it does not change what the contender is.
+RECONSTRUCTED = (
+    "Reconstructed: built from what other papers say of it. Do not read its figures as those of the authors' method."
+)
 NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
 WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
@@ -142,6 +145,11 @@ def has_target(contender: Contender) -> bool:
     return any(run.config.get("target") is not None for run in contender.runs)
 
 
+def is_reconstructed(strategy: str) -> bool:
+    """Whether a registered method is known only from how other papers describe it."""
+    return strategy in strategies and strategies[strategy].reconstructed
+
+
 def mean(values: np.ndarray) -> float:
     """The mean of what is not NaN, NaN if nothing is left."""
     values = values[~np.isnan(values)]
@@ -151,6 +159,6 @@ def mean(values: np.ndarray) -> float:
 def _label(strategy: str, values: dict[str, str], same_strategy: list[dict[str, str]]) -> str:
     keys = differing(same_strategy)
     notes = [f"{plain_name(key)} {values.get(key) or 'none'}" for key in keys]
-    if strategy in strategies and strategies[strategy].reconstructed:
+    if is_reconstructed(strategy):
         notes.insert(0, "reconstructed")
     return f"{strategy} ({', '.join(notes)})" if notes else strategy

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from polytempo.report.facts.contenders import RECONSTRUCTED, is_reconstructed
 from polytempo.report.facts.runs import Runs
 from polytempo.report.sections.markup import Section, bold, html_note, html_table, named
 from polytempo.report.table import comparison_rows
@@ -35,6 +36,8 @@ def section(runs: Runs) -> Section:
     most = max(len(contender.runs) for contender in runs.contenders)
     notes = ["Accuracy is the mean over clients of the accuracy on their own test data of the model each is served."]
     notes += [note for title, note in EXPLAINED.items() if title in titles]
+    if any(is_reconstructed(run.strategy) for run in runs.all):
+        notes.append(RECONSTRUCTED)
     if most > 1:
         notes.append(f"Means over up to {most} seeds; ± is the standard deviation between them.")
     if len(runs.contenders) > 1:
