@@ -3,13 +3,14 @@ al., SenSys 2022).
 
 Known here only from its abstract and from how EchoPFL (sections 7.1 and 8) describes it: the server predicts when
 updates arrive and sets its synchronisation points by that, the clients' work is scheduled such that all of them are
-aggregated about equally often, and nothing of slow devices is thrown away. This is the plainest method that fits. A
-point is set when the last is over: for when a share of those in training would have arrived, all with their
-full work. A client that could not do its full work until then does less, if that is still enough of it; else it trains
-in full, and arrives for some later point. The server waits a little longer than it expects to, since predictions are
-not exact, but not when everybody has come whom it awaits. Who comes in between waits for the point, and so does its
-update. The weights, the share, the least work and the waiting are choices made here. The share was tried on digits,
-with one seed and 400 updates: .25 and .5 learned less than .1 and took longer.
+aggregated about equally often, and nothing of slow devices is thrown away. The abstract also lets devices join that
+cannot train the global model; that is not built here. This is the plainest method that fits. A point is set when the
+last is over: for when a share of those in training would have arrived, all with their full work. A client that could
+not do its full work until then does less, if that is still enough of it; else it trains in full, and arrives for some
+later point. The server waits a little longer than it expects to, since predictions are not exact, but not when
+everybody has come whom it awaits. Who comes in between waits for the point, and so does its update. The weights, the
+share, the least work and the waiting are choices made here. The share was tried on digits, with one seed and 400
+updates: .25 and .5 learned less than .1 and took longer.
 
 Speeds are those of a client's last round, and the full work is the run's ``--epochs`` or ``--steps``. Of a client that
 never came nothing can be predicted: it trains in full. While too few can be predicted for a point to be set, as in the

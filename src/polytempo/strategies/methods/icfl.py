@@ -1,13 +1,15 @@
 """ICFL, reconstructed: clustered federated learning in heterogeneous environment (Yan et al., 2023), and its
 asynchronous form.
 
-Known here only from how CASA (Liu et al., 2024, section 5.1 and appendix A.2) describes and configures it:
-synchronous, bi-partitioning and incremental clustering, similarity by the cosine of weights, a threshold alpha*(t)
-that starts from .85 and rises with a factor of 4.0. This is the plainest method that fits: the shape of alpha*(t),
-its rate, the mean cosine as the criterion and spectral clustering for the bipartition are choices made here. The
-asynchronous form has decayed mixing (``parts/mixing.py``) and the most recent model of each client, and counts t in
-updates, at a hundredth of the rate. A newcomer goes to the cluster whose model has the highest cosine with its own,
-and the update that says so, trained from another cluster's model, is not averaged."""
+Known here only from its abstract and from how CASA (Liu et al., 2024, section 5.1 and appendix A.2) describes and
+configures it. The abstract: an iterative framework; in one iteration the server performs incremental clustering, then
+clustering; it looks at the average connectivity within each cluster, and finds the number of clusters. CASA:
+synchronous, bi-partitioning and spectral clustering, similarity by the cosine of weights, a threshold alpha*(t) that
+starts from .85 and rises with a factor of 4.0. This is the plainest method that fits. The mean cosine as the
+connectivity, the shape of alpha*(t), its rate, and that newcomers are what incremental clustering is about are choices
+made here. The asynchronous form has decayed mixing (``parts/mixing.py``) and the most recent model of each client, and
+counts t in updates, at a hundredth of the rate. A newcomer goes to the cluster whose model has the highest cosine with
+its own, and the update that says so, trained from another cluster's model, is not averaged."""
 
 import math
 from collections.abc import Mapping, Sequence

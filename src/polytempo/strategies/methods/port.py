@@ -1,7 +1,8 @@
 """PORT: how asynchronous can federated learning be? (Su and Li, 2022), with the settings of PACE's comparison.
 
 The weights are those of the paper. Its authors' code, in Plato, does not look at the direction of an update that is at
-most one version old: ``preset="plato"``."""
+most one version old: ``preset="plato"``. Older updates it compares with what separates the server's model from the one
+that round r - 2 made. In round r the server has the model of round r - 1, so this is the last step, as in the paper."""
 
 from typing import Literal
 

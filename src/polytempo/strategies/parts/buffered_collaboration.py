@@ -2,8 +2,9 @@
 
 The paper sends phi_i back before it is overwritten by what the client just trained, which loses the client's newest
 training; here it is overwritten first, and a client gets its phi when it is next picked. Staleness counts updates
-received since the model was sent. In a multicast clients go on with the steps that they have left. A client's share p
-of the data is among those who have handed in so far: the server does not know the others' samples."""
+received since the model was sent. In a multicast clients go on with the steps that they have left. The paper's shares
+p of the data are given; here the server learns a client's samples when it hands in, and takes the mean until then.
+Every weight p counts as it was known when the update arrived, also in the sums over pi_j."""
 
 import warnings
 
