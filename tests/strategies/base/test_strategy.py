@@ -56,6 +56,15 @@ def test_a_preset_sets_parameters_and_what_is_given_wins(cls: type[Strategy]) ->
     assert (made(preset="paper", power=3.0).share, made(preset="paper", power=3.0).power) == (0.1, 3.0)
 
 
+class UsuallyPaper(Preset):
+    preset: Literal["settled", "paper"] = Field("paper")
+
+
+def test_the_usual_preset_sets_its_parameters_too() -> None:
+    made: Any = as_strategy(UsuallyPaper, "own:UsuallyPaper")
+    assert (made().share, made(share=0.2).share, made(preset="settled").share) == (0.1, 0.2, 0.5)
+
+
 def test_a_preset_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValidationError, match="'settled' or 'paper'"):
         as_strategy(Preset, "own:Preset")(preset="papre")  # type: ignore[call-arg]

@@ -265,10 +265,11 @@ def parameters(cls: type[S]) -> type[S]:
     return pydantic.dataclasses.dataclass(kw_only=True, config=config, eq=False, repr=False)(cls)  # type: ignore[return-value]
 
 
-def _with_preset(cls: type[Strategy], given: ArgsKwargs) -> ArgsKwargs:
-    """What a strategy is made with, and the parameters of its preset that were not given."""
+def _with_preset(cls: Any, given: ArgsKwargs) -> ArgsKwargs:
+    """What a strategy is made with, and the parameters of its preset, or of the usual one, that were not given."""
     chosen = given.kwargs or {}
-    return ArgsKwargs(given.args, {**cls.presets.get(str(chosen.get("preset")), {}), **chosen})
+    preset = chosen.get("preset", cls.__pydantic_fields__["preset"].default)
+    return ArgsKwargs(given.args, {**cls.presets.get(str(preset), {}), **chosen})
 
 
 def strategy(name: str) -> Callable[[type[S]], type[S]]:
