@@ -30,6 +30,8 @@ def _strategies() -> Iterable[tuple[str, str]]:
         texts = {field: info.description for field, info in settings.__pydantic_fields__.items()}
         values = cls().parameters().items()
         described = [f"\n  {field} = {'unset' if value is None else value}: {texts[field]}" for field, value in values]
+        for preset, sets in cls.presets.items():
+            described.append(f"\n  preset={preset} sets " + ", ".join(f"{field} = {sets[field]}" for field in sets))
         warning = f"\n  {RECONSTRUCTED}" if cls.reconstructed else ""
         yield name, _first_sentence(cls) + warning + "".join(described)
 
