@@ -25,10 +25,10 @@ from polytempo.strategies.parts.echo import Echo
 
 CLIENTS, PARAMETERS, UPDATES = 100, 600_000, 200
 RULES: dict[str, dict[str, Any]] = {
-    "default (L1, accumulated)": {},
+    "default (KL, accumulated)": {},
+    "assignment by L1": {"assignment": "l1"},
     "no clusters": {"first_clusters": 1, "refine_every": 0},
     "assignment by cosine": {"assignment": "cosine"},
-    "assignment by KL": {"assignment": "kl"},
     "broadcast by the RNN": {"broadcast": "rnn"},
     "broadcast always": {"broadcast": "always"},
 }

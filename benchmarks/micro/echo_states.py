@@ -40,7 +40,7 @@ def recorded(data_dir: Path) -> list[tuple[float, float]]:
     coins = stream(0, "echo states")
     Echo.record = note  # type: ignore[method-assign]
     Echo.decide = lambda *_: coins.random() < 0.5  # type: ignore[method-assign]
-    settings = {**WORLD, **WORK, "parameters": {"refine_every": 0}}
+    settings = {**WORLD, **WORK, "parameters": {"preset": "paper", "refine_every": 0}}
     run_experiment(make_experiment(strategy="echopfl", data_dir=data_dir, **settings))
     return max(of_clusters.values(), key=len)
 

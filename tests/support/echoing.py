@@ -11,11 +11,16 @@ from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.testing import begun, vector
 
 CLIENTS = 6
+BY_L1 = {"preset": "paper", "broadcast": "accumulated"}
+"""The paper's rules, with a policy of broadcasts that is quick to compute."""
 
 
 def echopfl(clients: int = CLIENTS, initial: Tensor | None = None, **parameters: Any) -> EchoPFL:
-    """After the first two updates, of clients 0 and 1: clusters 0 at (0, 0) and 1 at (8, 0)."""
-    made = begun(make_strategy("echopfl", parameters), vector(1, 1) if initial is None else initial, clients)
+    """After the first two updates, of clients 0 and 1: clusters 0 at (0, 0) and 1 at (8, 0). By the paper's rules but
+    for what is given."""
+    made = begun(
+        make_strategy("echopfl", {**BY_L1, **parameters}), vector(1, 1) if initial is None else initial, clients
+    )
     assert isinstance(made, EchoPFL)
     handed_in(made, 0, vector(0, 0))
     handed_in(made, 1, vector(8, 0))

@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 
 from polytempo.papers.bench import Case, Column, Table
-from polytempo.papers.echopfl import ALONE, METHODS, MNIST, NO_BROADCAST, ON_DIGITS, OWN, SERVED, add_bench, echopfl
+from polytempo.papers.echopfl import (
+    ALONE,
+    LITERAL,
+    METHODS,
+    MNIST,
+    NO_BROADCAST,
+    ON_DIGITS,
+    OWN,
+    SERVED,
+    add_bench,
+    echopfl,
+)
 from polytempo.report.run import Run
 
 RECOVERED = 0.02
@@ -94,6 +105,7 @@ DRIFTING: dict[str, dict[str, Any]] = {
     "fedasync": METHODS["fedasync"],
     "clusterfl (reconstructed)": {"strategy": "clusterfl"},
     "echopfl": METHODS["echopfl"],
+    LITERAL: METHODS[LITERAL],
     "echopfl, no broadcast": NO_BROADCAST,
     "echopfl, by loss": METHODS["echopfl, by loss"],
     "echopfl, by loss, no broadcast": echopfl(assignment="loss", broadcast="never"),

@@ -27,8 +27,16 @@ METHODS = (
 )
 NO_RIVALS = (ALONE, "standalone-again", "concerto")
 WITH_THE_RULE = ("fedbuff", "casa", "pace")
+EARLIER: dict[str, dict[str, Any]] = {
+    "echopfl, by l1": {
+        "strategy": "echopfl",
+        "parameters": {"preset": "paper", "broadcast": "accumulated", "rho": 5.0},
+    },
+}
+"""Methods with the defaults that they had before they were mended."""
 ROWS: dict[str, dict[str, Any]] = {
     **{name: {"strategy": name} for name in METHODS},
+    **EARLIER,
     **{f"{name} + personal": {"strategy": name, "personal": True} for name in WITH_THE_RULE},
 }
 CHOOSING_SEED = 1

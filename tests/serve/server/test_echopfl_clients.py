@@ -11,7 +11,7 @@ from polytempo.learn.learner import Assignment
 from polytempo.serve.client.client import Membership
 from polytempo.serve.client.join import Trained, carry_out, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local
-from support.echoing import fit
+from support.echoing import BY_L1, fit
 from support.joining import LINEAR, Gated, data
 from support.serving import nudge, running, settled
 
@@ -27,7 +27,10 @@ def test_a_broadcast_reaches_a_client_in_the_middle_of_training_which_does_only_
     given = {"model": GATED["model"], "data": GATED["data"], "init": None, "steps": 12, "batch_size": 4}
     with (
         running(
-            tmp_path, "echopfl", parameters={"first_clusters": 1, "broadcast": "always", "refresh": refresh}, **given
+            tmp_path,
+            "echopfl",
+            parameters={**BY_L1, "first_clusters": 1, "broadcast": "always", "refresh": refresh},
+            **given,
         ) as server,
         server.client(0) as trainer,
         server.client(1) as sender,
@@ -92,7 +95,7 @@ def test_a_client_that_was_offered_several_models_is_left_alone_by_broadcasts(tm
 
 def test_pull_brings_the_model_of_the_branch_that_branch_names(tmp_path: Path) -> None:
     with (
-        running(tmp_path, "echopfl", parameters={"mixing": 1.0}) as server,
+        running(tmp_path, "echopfl", parameters={**BY_L1, "counts_as": 1e30}) as server,
         server.client(0) as a,
         server.client(1) as b,
     ):

@@ -16,12 +16,13 @@ from polytempo.serve.protocol.wire_pb2 import Head, Pull
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.strategies.parts.echo import Policy
 from polytempo.testing.scripts import play, simulated, told
+from support.echoing import BY_L1
 from support.serving import Hosted, hosted, join_all, refused, restarted, tiny_settings
 
 CLIENTS = 6
 
-TOGETHER = {"first_clusters": 1, "broadcast": "always"}
-RESTLESS = {"first_clusters": 1, "merge_above": 1, "refine_every": 12}
+TOGETHER = {**BY_L1, "first_clusters": 1, "broadcast": "always"}
+RESTLESS = {**BY_L1, "first_clusters": 1, "merge_above": 1, "refine_every": 12}
 """Clusters are expanded after every twelve updates, and six later merged into one."""
 
 
@@ -46,7 +47,7 @@ def weights_of(body: bytearray) -> torch.Tensor:
 def test_a_broadcast_goes_to_the_members_in_training_and_is_logged(
     policy: Policy, broadcasts: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with hosted(tmp_path, "echopfl", parameters={"first_clusters": 1, "broadcast": policy}) as served:
+    with hosted(tmp_path, "echopfl", parameters={**TOGETHER, "broadcast": policy}) as served:
         join_all(served, 3)
         with caplog.at_level("INFO"):
             for client in range(3):
@@ -57,7 +58,7 @@ def test_a_broadcast_goes_to_the_members_in_training_and_is_logged(
 
 
 def test_a_pull_in_the_middle_of_training_is_answered_and_refreshes_it(tmp_path: Path) -> None:
-    with hosted(tmp_path, "echopfl", parameters={"first_clusters": 1, "broadcast": "never"}) as served:
+    with hosted(tmp_path, "echopfl", parameters={**TOGETHER, "broadcast": "never"}) as served:
         join_all(served, 2)
         for client in range(2):
             served.push(client, answers=fit())
@@ -136,6 +137,7 @@ class Restless(EchoPFL):
     merge_above: float = 1.0
     refine_every: int | None = 4
     broadcast: Policy = "always"
+    alike: float = 0.0
 
 
 class Thoughtful(Restless):
@@ -216,7 +218,7 @@ def test_a_client_that_answers_with_rubbish_hurts_nobody(tmp_path: Path, assignm
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_answers_that_are_no_numbers_are_refused(tmp_path: Path, bad: float) -> None:
-    with hosted(tmp_path, "echopfl") as served:
+    with hosted(tmp_path, "echopfl", parameters=BY_L1) as served:
         join_all(served, 1)
         before = served.digest()
         for answers in (fit(bad), fit(0.5, [bad, 0.5]), {"fit": torch.tensor([bad])}):
@@ -230,7 +232,7 @@ def test_answers_that_are_no_numbers_are_refused(tmp_path: Path, bad: float) -> 
 def test_a_model_that_grows_as_fast_as_it_may_keeps_to_its_own_cluster(
     tmp_path: Path, assignment: str, policy: Policy
 ) -> None:
-    parameters = {"assignment": assignment, "broadcast": policy, "mixing": 1.0, "refine_every": 4}
+    parameters = {**BY_L1, "assignment": assignment, "broadcast": policy, "counts_as": 1e30, "refine_every": 4}
     with hosted(tmp_path, "echopfl", norm_bound=1e30, parameters=parameters) as served:
         join_all(served, 3)
         for large in (4e18, 8e18, 1.2e19, 8e18):  # the norm of the third is infinite
@@ -274,7 +276,8 @@ def test_a_journal_without_answers_cannot_be_tried_under_echopfl_unless_it_asks_
             served.push(client)
     with pytest.raises(UserError, match="has no answer to"):
         what_if(served.directory, tiny_settings(tmp_path, "echopfl"))
-    other = what_if(served.directory, tiny_settings(tmp_path, "echopfl", parameters={"refine_every": 0})).other
+    by_l1 = {"assignment": "l1", "refine_every": 0}
+    other = what_if(served.directory, tiny_settings(tmp_path, "echopfl", parameters=by_l1)).other
     assert (other.updates, other.unasked) == (3, 0)
 
 

@@ -25,7 +25,7 @@ from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.testing import begun, simulator, update, vector
-from support.echoing import CLIENTS, echopfl, fit, handed_in, model
+from support.echoing import BY_L1, CLIENTS, echopfl, fit, handed_in, model
 
 # Assignment.
 
@@ -39,7 +39,7 @@ def test_the_first_updates_found_clusters_and_later_ones_join_the_nearest_in_l1(
 
 
 def test_a_client_founds_only_one_cluster():
-    made = begun(make_strategy("echopfl", {}), vector(1, 1))
+    made = begun(make_strategy("echopfl", BY_L1), vector(1, 1))
     assert isinstance(made, EchoPFL)
     handed_in(made, 0, vector(0, 0))
     handed_in(made, 0, vector(9, 9))
@@ -47,7 +47,7 @@ def test_a_client_founds_only_one_cluster():
     assert made.clusters.members[0] == {0: None}
 
 
-def test_an_update_is_mixed_in_with_one_share_per_member_and_one_for_the_model():
+def test_in_the_papers_preset_an_update_counts_as_one_member():
     made = echopfl()
     handed_in(made, 2, vector(3, 0))
     assert model(made, 0) == pytest.approx([1, 0])  # two members: a third of (3, 0)
@@ -55,10 +55,10 @@ def test_an_update_is_mixed_in_with_one_share_per_member_and_one_for_the_model()
     assert model(made, 0) == pytest.approx([1, 1])  # three members: a quarter of the way
 
 
-def test_the_share_of_an_update_can_be_set():
-    made = echopfl(mixing=0.5)
+def test_an_update_may_count_as_several_members():
+    made = echopfl(counts_as=3.0)
     handed_in(made, 2, vector(3, 0))
-    assert model(made, 0) == pytest.approx([1.5, 0])
+    assert model(made, 0) == pytest.approx([1.8, 0])  # two members: three fifths of the way
 
 
 def test_a_client_is_assigned_anew_with_every_update_and_stays_on_a_tie():
@@ -91,6 +91,27 @@ def test_by_kl_the_soft_labels_of_the_members_decide():
     assert made.clusters.home[3] == 1
     handed_in(made, 3, vector(0, 0), {"soft-labels": [0.6, 0.4]})  # its own answer does not keep it: client 1 is far
     assert made.clusters.home[3] == 0
+
+
+@pytest.mark.parametrize(("assignment", "home"), [("l1", 0), ("kl", 1)])
+def test_a_client_that_a_refresh_keeps_near_a_wrong_cluster_leaves_it_by_kl_and_not_by_l1(assignment, home):
+    made = begun(make_strategy("echopfl", {**BY_L1, "assignment": assignment}), vector(1, 1), CLIENTS)
+    assert isinstance(made, EchoPFL)
+    ours, theirs = ({"soft-labels": [share, 1 - share]} for share in (0.9, 0.1))
+    for client, place, answers in ((0, 0, ours), (1, 8, theirs), (2, 0, ours)):
+        handed_in(made, client, vector(place, 0), answers)
+    assert made.clusters.home[2] == 0
+    handed_in(made, 2, vector(1, 0), theirs)  # few steps after a refresh; its data are those of cluster 1
+    assert made.clusters.home[2] == home
+
+
+def test_by_default_an_update_counts_as_six_members():
+    made = begun(make_strategy("echopfl", {}), vector(1, 1), CLIENTS)
+    assert isinstance(made, EchoPFL)
+    label = {"soft-labels": [0.9, 0.1]}
+    for client, place in ((0, 0), (1, 8), (0, 7)):
+        handed_in(made, client, vector(place, 0), label if client == 0 else {"soft-labels": [0.1, 0.9]})
+    assert model(made, 0) == pytest.approx([6, 0])  # one member: six sevenths of the way
 
 
 def test_by_loss_a_client_is_offered_all_models_its_own_first_and_goes_where_it_chose():
@@ -170,7 +191,7 @@ def test_feedback_is_about_the_model_received_and_soft_labels_about_the_one_trai
 
 
 def test_feedback_counts_while_it_is_about_the_model_of_ones_cluster():
-    made = begun(make_strategy("echopfl", {}), vector(1, 1), CLIENTS)
+    made = begun(make_strategy("echopfl", BY_L1), vector(1, 1), CLIENTS)
     assert isinstance(made, EchoPFL)
     early = next(iter(made.ready(2, 0.0)))
     assert isinstance(early, Train)
@@ -243,10 +264,16 @@ happenings = st.lists(
 
 
 @settings(max_examples=60)
-@given(happenings, st.sampled_from(["l1", "cosine", "kl"]), st.sampled_from(["accumulated", "eq4", "never"]))
-def test_every_client_is_in_exactly_one_cluster_whatever_is_expanded_and_merged(events, assignment, policy):
+@given(
+    happenings,
+    st.sampled_from(["l1", "cosine", "kl"]),
+    st.sampled_from(["accumulated", "eq4", "never"]),
+    st.sampled_from([0.0, 1.0]),
+)
+def test_every_client_is_in_exactly_one_cluster_whatever_is_expanded_and_merged(events, assignment, policy, alike):
     made = make_strategy(
-        "echopfl", {"assignment": assignment, "broadcast": policy, "refine_every": 3, "merge_above": 1}
+        "echopfl",
+        {"assignment": assignment, "broadcast": policy, "refine_every": 3, "merge_above": 1, "alike": alike},
     )
     made.begin(Setting(vector(0, 0), Schema(("w",), ((2,),), 2)))
     assert isinstance(made, EchoPFL)
@@ -298,7 +325,9 @@ def test_a_refresh_in_mid_training_spends_only_the_steps_left(monkeypatch):
         return outcome
 
     monkeypatch.setattr(Learner, "carry_out", check)
-    strategy = make_strategy("echopfl", {"broadcast": "always", "first_clusters": 1, "refine_every": 0})
+    strategy = make_strategy(
+        "echopfl", {"preset": "paper", "broadcast": "always", "first_clusters": 1, "refine_every": 0}
+    )
     sim = simulator(strategy, 2, "types:D1,D5", Stop(updates=12))
     sim.run()
     assert 0 < refreshed[1] < 4
@@ -310,7 +339,7 @@ WORLDS = ["homogeneous", "slow:0.3x5", "exponential", "types"]
 
 
 @pytest.mark.parametrize("devices", WORLDS)
-@pytest.mark.parametrize("assignment", ["l1", "loss"])
+@pytest.mark.parametrize("assignment", ["kl", "l1", "loss"])
 def test_under_the_default_policy_less_than_one_in_rho_aggregations_is_broadcast(devices, assignment, monkeypatch):
     aggregations, broadcasts = counted(monkeypatch)
     strategy = make_strategy("echopfl", {"assignment": assignment, "refine_every": 20})

@@ -22,13 +22,24 @@ def test_the_worst_fifth_are_those_with_the_highest_feedback():
     assert worst_fifth(dict.fromkeys(range(4), 1.0)) == []
 
 
-def with_one_cluster_of_six(**parameters: Any) -> EchoPFL:
+def with_one_cluster_of_six(shares_of_6: tuple[float, float] = (0.5, 0.5), **parameters: Any) -> EchoPFL:
     """Clients 0 and 2 to 6 in cluster 0, with feedbacks as high as their numbers; client 1 alone in cluster 1."""
     made = echopfl(clients=7, refine_every=16, **parameters)  # 2 updates so far
     for _ in range(2):
         for client in (0, 2, 3, 4, 5, 6):
-            handed_in(made, client, vector(0, 0), fit(float(client), 0.5, 0.5))
+            handed_in(made, client, vector(0, 0), fit(float(client), *(shares_of_6 if client == 6 else (0.5, 0.5))))
     return made
+
+
+@pytest.mark.parametrize(("shares", "expanded"), [((0.5, 0.5), False), ((0.3, 0.7), False), ((0.1, 0.9), True)])
+def test_clients_with_soft_labels_like_those_of_the_others_are_not_expanded(
+    shares: tuple[float, float], expanded: bool
+) -> None:
+    """(.3, .7) diverges from (.5, .5) by .2 log(.5/.3) + .2 log(.7/.5) = .17, (.1, .9) by .4 log(5 * 1.8) = .88."""
+    made = with_one_cluster_of_six(shares, alike=0.5)
+    for _ in range(2):
+        handed_in(made, 1, vector(8, 0), fit(0.0, 0.5, 0.5))
+    assert [moved.clients for moved in made.regroupings()] == [(6,)] * expanded
 
 
 def test_after_every_period_the_worst_served_fifth_of_a_cluster_gets_its_own():
@@ -135,6 +146,19 @@ def test_the_most_alike_clusters_merge_and_their_model_is_broadcast():
     assert [(o.client, o.version) for o in orders if isinstance(o, Send)] == [(3, 6)]
     (merge,) = made.regroupings()
     assert (merge.kind, merge.source, merge.target, merge.clients) == ("merge", 2, 1, (3,))
+
+
+def test_clusters_that_are_alike_merge_however_few_there_are():
+    made = with_three_clusters(first_clusters=2, alike=0.5)
+    made.merge_above = 5.0  # ten clusters would not be too many
+    handed_in(made, 1, vector(8, 3), fit(0.0, 0.2, 0.8))
+    # (.2, .8) diverges from (.1, .9) by .1 log 2 + .1 log 1.125 = .08, and from (.9, .1) by 2.5
+    assert [(merge.source, merge.target) for merge in made.regroupings()] == [(2, 1)]
+    assert sorted(made.clusters.branches) == [0, 1]
+
+
+def test_the_last_cluster_merges_with_nobody():
+    assert most_alike({4: [40]}, LABELS) is None
 
 
 def test_models_can_be_merged_by_their_mean():

@@ -11,6 +11,7 @@ from polytempo.sim.run import run_experiment
 from polytempo.strategies import make_strategy
 from polytempo.strategies.parts.robust import Mix, Robust
 from polytempo.testing import simulator, update, vector
+from support.echoing import BY_L1
 from support.robust import HERE, robust
 
 
@@ -57,7 +58,7 @@ def test_a_client_that_chose_another_branch_is_mixed_with_those_there():
 
 def two_clusters():
     """EchoPFL, in front of which updates are mixed, with a cluster to the right and one above."""
-    server = robust("echopfl", mix=Mix(5, 0.5), clients=6, refine_every=0)
+    server = robust("echopfl", mix=Mix(5, 0.5), clients=6, refine_every=0, **BY_L1)
     right, above = vector(4, 0), vector(0, 4)
     for _ in range(2):
         for client in range(5):
@@ -77,7 +78,7 @@ def test_echopfl_mixes_an_update_with_those_of_the_cluster_that_it_joins():
 
 
 def test_echopfl_founds_its_clusters_with_what_clients_handed_in():
-    server = robust("echopfl", 2.0, Mix(5, 0.5), refine_every=0)
+    server = robust("echopfl", 2.0, Mix(5, 0.5), refine_every=0, **BY_L1)
     for client, model in ((0, vector(4, 0)), (1, vector(0, 4)), (2, vector(4, 1)), (0, vector(4, 0))):
         list(server.updated(update(client, 0, HERE, model), 0.0) or ())
     assert sorted(branch.weights.tolist() for branch in server.inner.clusters.branches.values())[0] == [0, 4]

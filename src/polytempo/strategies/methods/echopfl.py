@@ -1,16 +1,20 @@
 """EchoPFL: asynchronous personalized federated learning on mobile devices with on-demand staleness control (Li et al.,
 IMWUT 2024).
 
-Settled here, where the paper is silent or of two minds: a client is assigned anew with every update; it stays where it
-is on a tie (an expanded cluster begins as a copy of the one it came from); clusters are expanded every four updates per
-client, and merged half a period later; a cluster that nobody is in ends. A broadcast goes to the members in training:
-who is not gets the newest model with its next order anyway. The default policy of broadcasts is the cheapest that lost
-no accuracy where 30 % of the clients are slow by 5; the paper's two (its Eq. 4 and its predictor) are others. Which one
-pays is a matter of the devices: see docs/methods/broadcasts.md. The paper's predictor sees the K largest changes
-of a cluster's model; here it sees the last ten."""
+``preset="paper"`` has the paper's rules. With them a broadcast traps clients: a client in a wrong cluster is refreshed
+with its model, has few steps left, hands in something near that model, and stays (Eq. 1). So by default clients are
+assigned by what their trained models say of their data, and keep their progress when they are refreshed. Clusters
+whose members' data are alike become one: otherwise clients without groups are divided for nothing.
 
-from collections.abc import Iterator
-from typing import Any, Literal
+Settled here, where the paper is silent or of two minds: a client is assigned anew with every update; it stays where it
+is on a tie (an expanded cluster begins as a copy of the one it came from); how much an update counts; clusters are
+expanded every four updates per client, and merged half a period later; a cluster that nobody is in ends. A broadcast
+goes to the members in training: all others get the newest model with their next order anyway. The default policy of
+broadcasts needs no predictor; the paper's two (its Eq. 4 and its predictor) are others. The paper's predictor sees the
+K largest changes of a cluster's model; here it sees the last ten. docs/methods/broadcasts.md has the figures."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -26,7 +30,7 @@ from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.echo import Echo, Policy
 from polytempo.strategies.parts.echo_predictor import pretrained
 from polytempo.strategies.parts.refinement import feedback_in, mean_feedbacks, merged, most_alike, worst_fifth
-from polytempo.strategies.parts.soft_labels import FIT, soft_label_in
+from polytempo.strategies.parts.soft_labels import FIT, divergence, members_soft_label, soft_label_in
 
 UPDATES_PER_CLIENT = 4
 """Between two expansions."""
@@ -35,24 +39,35 @@ UPDATES_PER_CLIENT = 4
 @strategy("echopfl")
 class EchoPFL(Clustered):
     """Nobody is dropped or decayed for being slow. The first C updates found clusters; every later one joins the
-    cluster with the nearest model, ``argmin_c ||u_i - v_c||_1`` (Eq. 1), and is mixed into it,
-    ``v_c <- lerp(v_c, u_i, 1 / (members + 1))``. Then the fresh model is broadcast to the members in training, if that
-    pays. From time to time the clients that a cluster fits worst are expanded into a new one, and the most alike
-    clusters merged."""
+    cluster whose members' soft labels are nearest (the paper: the nearest model, ``argmin_c ||u_i - v_c||_1``, Eq. 1),
+    and is mixed into it, ``v_c <- lerp(v_c, u_i, 6 / (members + 6))``. Then the fresh model is broadcast to the members
+    in training, if that pays. From time to time the clients that a cluster fits worst are expanded into a new one, and
+    the most alike clusters merged."""
 
+    preset: Literal["settled", "paper"] = Field(
+        "settled",
+        description="paper: l1, rnn and continue; an update counts as one member, and no clusters are alike",
+    )
     first_clusters: int = Field(2, ge=1, description="C, how many of the first updates found a cluster")
     assignment: Rule = Field(
-        "l1",
+        "kl",
         description="by what a client is assigned: l1 distance of models, cosine of their ways from the initial one, "
         "kl of soft labels, or loss: the lowest on its data, for which it gets all models",
     )
-    mixing: float | None = Field(
-        None, gt=0, le=1, description="share of an update in its cluster's model; unset: 1/(members + 1)"
+    counts_as: float = Field(
+        6.0,
+        gt=0,
+        description="members that an update counts as: its share in the model is counts_as/(members + counts_as)",
     )
     refine_every: int | None = Field(
         None, ge=0, description="updates between two expansions; unset: four per client; 0: clusters stay as they are"
     )
     merge_above: float = Field(2.0, ge=1, description="h_m, merge while there are more than this many times C")
+    alike: float = Field(
+        1.0,
+        ge=0,
+        description="soft labels that diverge less are alike: such clusters merge, and such clients are not expanded",
+    )
     merging: Literal["direction", "average"] = Field(
         "direction", description="of two models: direction, as far as training leads from one to the other, or average"
     )
@@ -61,14 +76,18 @@ class EchoPFL(Clustered):
         "accumulated", description="when a fresh model is broadcast: accumulated, eq4, rnn, always or never"
     )
     rho: float = Field(
-        5.0, gt=0, description="accumulated change that is broadcast, as a multiple of the mean of the last ten"
+        2.5, gt=0, description="accumulated change that is broadcast, as a multiple of the mean of the last ten"
     )
     refresh: Literal["continue", "rebase"] = Field(
-        "continue",
+        "rebase",
         description="what a client in training makes of a broadcast: continue from it, or rebase, its progress added",
     )
 
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {"assignment": "l1", "counts_as": 1.0, "alike": 0.0, "broadcast": "rnn", "refresh": "continue"}
+    }
     together = False
+    revision = 1
 
     def setup(self) -> None:
         self.founded = 0
@@ -183,7 +202,7 @@ class EchoPFL(Clustered):
         cluster = self.clusters.home[update.client]
         branch, echo = self.clusters.branches[cluster], self.echoes[cluster]
         before = branch.weights
-        branch.mix(update.weights, self.mixing or 1 / (len(self.clusters.members[cluster]) + 1))
+        branch.mix(update.weights, self.counts_as / (len(self.clusters.members[cluster]) + self.counts_as))
         self.latest[cluster] = update.weights
         echo.record(branch.weights, l1(branch.weights, before))
         if echo.decide(self.broadcast, self.rho):
@@ -220,26 +239,33 @@ class EchoPFL(Clustered):
             self._expand_clusters(now)
 
     def _expand_clusters(self, now: float) -> None:
-        """The worst served fifth of each cluster forms a new one, which begins from the same model."""
+        """The worst served fifth of each cluster forms a new one, which begins from the same model, unless its soft
+        labels are like those of the others."""
         self._forget_empty()
         for cluster in list(self.clusters.branches):
             known = {c: self.feedback[c] for c in self.clusters.members[cluster] if c in self.feedback}
             worst = worst_fifth(known)
-            if worst:
+            if worst and self._are_apart(worst, cluster):
                 expanded = self.clusters.expand(cluster, worst, now, mean_feedbacks(known, worst))
                 self.echoes[expanded] = self.echoes[cluster].expanded(self.clusters.branches[expanded].weights)
                 self.fine_tuned |= {expanded: None} if self.last_layer else {}
                 for client in worst:
                     del self.feedback[client]
 
+    def _are_apart(self, some: list[int], cluster: int) -> bool:
+        others = [client for client in self.clusters.members[cluster] if client not in some]
+        labels = self.soft_labels
+        return divergence(members_soft_label(labels, some), members_soft_label(labels, others)) >= self.alike
+
     def _merge_clusters(self, now: float) -> Iterator[Order]:
-        """While there are too many clusters, the two with the most alike soft labels become one, which is broadcast."""
+        """While there are too many clusters, or two that are alike, the two with the most alike soft labels become one,
+        which is broadcast."""
         self._forget_empty()
         self.fine_tuned = {}
         fresh: dict[int, None] = {}
-        while len(self.clusters.branches) > self.merge_above * self.first_clusters:
-            pair = most_alike(self.clusters.members, self.soft_labels)
-            if pair is None:
+        while pair := most_alike(self.clusters.members, self.soft_labels):
+            too_many = len(self.clusters.branches) > self.merge_above * self.first_clusters
+            if not too_many and pair.divergence >= self.alike:
                 break
             main, other = pair.main, pair.other
             v, aux = self.clusters.branches[main].weights, self.clusters.branches[other].weights

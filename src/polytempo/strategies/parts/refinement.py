@@ -42,7 +42,8 @@ class Pair(NamedTuple):
 def most_alike(members: Mapping[int, Collection[int]], soft_labels: Mapping[int, np.ndarray]) -> Pair | None:
     """The two clusters whose members' mean soft labels diverge least; None where nothing is known of all but one."""
     labels = {cluster: members_soft_label(soft_labels, there) for cluster, there in members.items()}
-    apart, a, b = min((divergence(labels[a], labels[b]), a, b) for a, b in combinations(sorted(labels), 2))
+    pairs = [(divergence(labels[a], labels[b]), a, b) for a, b in combinations(sorted(labels), 2)]
+    apart, a, b = min(pairs, default=(float("inf"), 0, 0))
     if apart == float("inf"):
         return None
     return Pair(b, a, apart) if len(members[b]) > len(members[a]) else Pair(a, b, apart)
