@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.reference import casa_splits as reference
 from polytempo.core.branch import Branch
 from polytempo.strategies.methods.casa_plus import all_but_smallest
 from polytempo.strategies.parts.buffers import Buffers, Fingerprint, within_budget
@@ -71,6 +72,15 @@ def test_the_eigengap_is_that_of_the_laplacian():
     assert (parts, gap) == (2, pytest.approx((1.3 - 0.5) / 1.7))
 
 
+@given(st.integers(3, 14), st.integers(0, 10**6))
+def test_the_eigengap_is_that_of_the_papers_algorithm(size, seed):
+    graph = np.random.default_rng(seed).uniform(0, 1, (size, size)) ** 3
+    graph = (graph + graph.T) / 2
+    np.fill_diagonal(graph, 1)
+    parts, gap = reference.parts_and_eigengap(graph)
+    assert eigengap(graph) == (parts, pytest.approx(gap))
+
+
 def test_many_clients_have_the_same_eigengap_as_few():
     rng = np.random.default_rng(0)
     noise = rng.uniform(0, 0.1, (DENSE + 50,) * 2)
@@ -112,13 +122,63 @@ def test_cosines_of_weights_are_stretched_over_the_block():
     assert (affinity(np.full((3, 3), 0.97), "weights") == 1).all()
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 9), unique=True), st.floats(-1, 1)), max_size=20))
-def test_the_similarity_stays_symmetric(comparisons):
-    similar = Similarity()
-    for client, others, value in comparisons:
+def compared(memory: float, *comparisons: tuple[float, float]) -> float:
+    """What is known of two clients after cosines with these weights."""
+    similar = Similarity(memory)
+    similar.make_room(2)
+    for value, weight in comparisons:
+        similar.compare(1, [0], [value], [weight])
+    return float(similar.values[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [(1.0, (4 * 0.8 - 0.4) / 5), (0.5, (2 * 0.8 - 0.4) / 3), (0.0, -0.4)],
+)
+def test_a_cosine_counts_as_much_as_the_two_had_moved(memory, expected):
+    assert compared(memory, (0.8, 4.0), (-0.4, 1.0)) == pytest.approx(expected)
+
+
+def test_a_pair_that_did_not_move_says_nothing():
+    assert compared(1.0, (0.8, 4.0), (0.0, 0.0)) == pytest.approx(0.8)
+    assert compared(1.0, (0.0, 0.0)) == 0.0
+    assert compared(1.0, (0.0, 0.0), (0.8, 4.0)) == pytest.approx(0.8)
+
+
+def test_a_forgotten_client_is_compared_anew():
+    similar = Similarity(1.0)
+    similar.make_room(2)
+    similar.compare(0, [1], [0.8], [4.0])
+    similar.forget(0)
+    assert np.isnan(similar.values[0, 1])
+    similar.compare(1, [0], [-0.4], [1.0])
+    assert similar.values[0, 1] == pytest.approx(-0.4)
+
+
+COSINES = st.tuples(st.floats(-1, 1), st.floats(0, 100))
+
+
+@given(st.lists(COSINES, min_size=1))
+def test_without_memory_the_last_cosine_is_kept_to_the_bit(comparisons):
+    assert compared(0.0, *comparisons) == np.float32(comparisons[-1][0])
+
+
+@given(st.lists(COSINES, min_size=1), st.floats(0, 1))
+def test_with_memory_an_entry_stays_between_the_cosines(comparisons, memory):
+    values = [value for value, _ in comparisons]
+    assert min(values) - 1e-5 <= compared(memory, *comparisons) <= max(values) + 1e-5
+
+
+PEOPLE = st.lists(st.integers(0, 9), unique=True)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), PEOPLE, COSINES), max_size=20), st.floats(0, 1))
+def test_the_similarity_stays_symmetric(comparisons, memory):
+    similar = Similarity(memory)
+    for client, others, (value, weight) in comparisons:
         similar.make_room(1 + max([client, *others]))
         others = [other for other in others if other != client]
-        similar.set(client, others, [value] * len(others))
+        similar.compare(client, others, [value] * len(others), [weight] * len(others))
     np.testing.assert_array_equal(similar.values, similar.values.T)
     assert (np.diagonal(similar.values) == 1).all()
 

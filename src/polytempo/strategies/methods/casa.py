@@ -145,8 +145,9 @@ class DynamicClusters(Clustered, ABC):
     def _cluster(self, fingerprint: Fingerprint, others: Sequence[Fingerprint], now: float) -> None:
         """``A_ij = A_ji = cos(w_i, w_j)`` for every model in the buffer (Eq. 10). Then the client's cluster splits, if
         that has become clear."""
-        cosines = [cosine(fingerprint.vector, other.vector, fingerprint.norm * other.norm) for other in others]
-        self.similar.set(fingerprint.client, [other.client for other in others], cosines)
+        lengths = [fingerprint.norm * other.norm for other in others]
+        cosines = [cosine(fingerprint.vector, other.vector, both) for other, both in zip(others, lengths, strict=True)]
+        self.similar.compare(fingerprint.client, [other.client for other in others], cosines, lengths)
         cluster = self.clusters.home[fingerprint.client]
         inside = sum(other.client in self.clusters.members[cluster] for other in others)
         self.fresh[cluster] = self.fresh.get(cluster, 0) + inside

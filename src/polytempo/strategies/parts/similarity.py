@@ -14,26 +14,36 @@ CONNECTED = 1e-6
 @stateful
 class Similarity(Attributes):
     """A symmetric matrix over the numbers of all clients that ever joined, ones on its diagonal, NaN where two were
-    never compared. It takes four bytes for every entry."""
+    never compared. An entry is the mean of a pair's cosines, each weighted by how far the two had moved; what was
+    known before counts for ``memory`` (0: the last cosine alone). It takes eight bytes for every entry."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: float = 0.0) -> None:
+        self.memory = memory
         self.values = np.ones((0, 0), np.float32)
+        self.weights = np.zeros((0, 0), np.float32)
 
     def make_room(self, clients: int) -> None:
         """Grow to at least so many clients, by half at least, so that growing stays cheap."""
         size = len(self.values)
         if clients > size:
-            grown = np.full((max(clients, size + size // 2),) * 2, np.nan, np.float32)
-            np.fill_diagonal(grown, 1)
-            grown[:size, :size] = self.values
-            self.values = grown
+            values = np.full((max(clients, size + size // 2),) * 2, np.nan, np.float32)
+            np.fill_diagonal(values, 1)
+            weights = np.zeros_like(values)
+            values[:size, :size], weights[:size, :size] = self.values, self.weights
+            self.values, self.weights = values, weights
 
-    def set(self, client: int, others: Sequence[int], cosines: Sequence[float]) -> None:
-        self.values[client, others] = self.values[others, client] = cosines
+    def compare(self, client: int, others: Sequence[int], cosines: Sequence[float], weights: Sequence[float]) -> None:
+        """``W_ij <- memory W_ij + w``, ``A_ij <- A_ij + (cos - A_ij) w / W_ij`` for each other j."""
+        new, known = np.asarray(weights, np.float64), np.nan_to_num(self.values[client, others], nan=0.0)
+        total = self.memory * self.weights[client, others] + new
+        share = np.divide(new, total, out=np.ones_like(new), where=total > 0)
+        self.values[client, others] = self.values[others, client] = (1 - share) * known + share * np.asarray(cosines)
+        self.weights[client, others] = self.weights[others, client] = total
 
     def forget(self, client: int) -> None:
         self.values[client] = self.values[:, client] = np.nan
         self.values[client, client] = 1
+        self.weights[client] = self.weights[:, client] = 0
 
     def compared(self, clients: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Which of these pairs have been compared."""
