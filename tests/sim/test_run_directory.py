@@ -32,9 +32,11 @@ SETTINGS = {
 
 ROUNDS = {**SETTINGS, "strategy": "fedavg", "participation": "share:0.5"}
 DIVERGING = {**SETTINGS, "strategy": "fedasync", "lr": 1e6}
+CLUSTERS = {**SETTINGS, "strategy": "casa", "participation": "all", "devices": "slow:0.5x20"}
+THE_PAPERS = {**CLUSTERS, "parameters": {"preset": "paper"}}
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, ROUNDS, DIVERGING])
+@pytest.mark.parametrize("settings", [SETTINGS, ROUNDS, DIVERGING, CLUSTERS, THE_PAPERS])
 @pytest.mark.parametrize("kills", [[1], [5, 3, 9], [2] * 8])
 def test_a_run_killed_anywhere_ends_bit_identical(tmp_path, every_event, settings, kills):
     experiment = make_experiment(**settings)

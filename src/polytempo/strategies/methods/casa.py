@@ -5,7 +5,7 @@ has none; it counts as starting from the newest version, from which it will."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.core.orders import Orders, Train
+from polytempo.core.orders import Orders, Report, Train
+from polytempo.core.validation import OR_NONE
 from polytempo.strategies.base.strategy import parameters, strategy
 from polytempo.strategies.parts.asynchronous import Asynchronous
 from polytempo.strategies.parts.buffers import Buffers, Fingerprint, within_budget
@@ -38,12 +39,21 @@ class DynamicClusters(Clustered, ABC):
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
     gamma: float = Field(0.15, gt=0, description="a cluster splits when alpha_c < eigengap^gamma")
     source: Literal["delta", "weights"] = Field("delta", description="what is compared: local progress or raw weights")
-    coverage: float = Field(0.9, ge=0, le=1, description="share of a cluster's pairs compared before it may split")
+    memory: float = Field(1.0, ge=0, le=1, description="what a pair's earlier cosines count beside the last one")
+    coverage: float = Field(0.7, ge=0, le=1, description="share of a cluster's pairs compared before it may split")
     budget: int | None = Field(None, ge=0, description="M, entries in all buffers (default: ten per client)")
+    patience: Annotated[float | None, OR_NONE] = Field(
+        1.0, gt=0, description="staleness, in r_c, at which a client's first update is asked for early, or none"
+    )
+    preset: Literal["settled", "paper"] = Field(
+        "settled", description="paper: only last cosines count, splits after nine pairs in ten, no early reports"
+    )
+    presets = {"paper": {"memory": 0.0, "coverage": 0.9, "patience": None}}  # noqa: RUF012
+    revision = 1
 
     def setup(self) -> None:
         self.t = 0
-        self.similar = Similarity()
+        self.similar = Similarity(self.memory)
         self.buffers = Buffers()
         self.began = np.zeros(0, np.int64)
         """The version from which each client trains, -1 for a client that does not."""
@@ -51,6 +61,8 @@ class DynamicClusters(Clustered, ABC):
         """The weight of each client's last update; 0 before the first, so that its buffer comes first."""
         self.fresh: dict[int, int] = {}
         """Pairs compared in each cluster since it was last looked at."""
+        self.asked: dict[int, None] = {}
+        """Clients that were asked to report and have not handed in since."""
 
     @abstractmethod
     def decay(self, members: int) -> Decay:
@@ -64,6 +76,7 @@ class DynamicClusters(Clustered, ABC):
 
     def left(self, client: int, now: float) -> Orders:
         self.began[client] = -1
+        self.asked.pop(client, None)
         self.buffers.take(client)
         return super().left(client, now)
 
@@ -83,7 +96,7 @@ class DynamicClusters(Clustered, ABC):
         self.t += 1
         decay = self._place(update, now)  # lines 3 to 9
         self.aggregate(self.clusters.branch(update.client), update, decay, float(self.alpha[update.client]))  # line 11
-        return None
+        return self._ask_the_unheard(self.clusters.home[update.client], decay)
 
     def observed(self, update: Update, now: float) -> Orders:
         """Algorithm 1 without line 11, in the same round."""
@@ -106,6 +119,7 @@ class DynamicClusters(Clustered, ABC):
     def _receive(self, update: Update) -> tuple[Fingerprint, list[Fingerprint]]:
         """The client is not in training any more; what is compared of its update, and with what."""
         self.began[update.client] = -1
+        self.asked.pop(update.client, None)
         return self._fingerprint(update), self.buffers.take(update.client)
 
     def _decay_of(self, update: Update) -> Decay:
@@ -203,6 +217,17 @@ class DynamicClusters(Clustered, ABC):
         if len(self.buffers) > budget:
             owners, senders = self.buffers.owners, self.buffers.senders
             self.buffers.keep(within_budget(budget, self.similar.compared(owners, senders), self.alpha[owners]))
+
+    def _ask_the_unheard(self, cluster: int, decay: Decay) -> list[Report]:
+        """Ask for what they have: those who never handed in, train from this cluster's model, and are staler than
+        ``patience r_c``. A few steps show where a client belongs; mixed in, they count little (Eq. 7)."""
+        if self.patience is None:
+            return []
+        oldest = self.clusters.branches[cluster].version - self.patience * decay.stale_after
+        late = np.flatnonzero((self.alpha == 0) & (self.began >= 0) & (self.began < oldest)).tolist()
+        unheard = [client for client in late if client not in self.asked and self.clusters.of(client) == cluster]
+        self.asked.update(dict.fromkeys(unheard))
+        return [Report(client) for client in unheard]
 
     def _make_room(self, clients: int) -> None:
         self.similar.make_room(clients)
