@@ -156,10 +156,21 @@ def test_clients_that_come_late_and_go_take_part(tmp_path: Any) -> None:
     assert {row["client"] for row in done.update_log} == set(range(6))
 
 
-def test_a_run_with_asks_and_exchanges_that_was_cut_off_ends_bit_identical(tmp_path: Any) -> None:
+def test_a_preset_is_written_down_with_what_it_sets() -> None:
+    config = run(parameters={"preset": "paper"}, updates=4).config
+    assert (config["parameters"]["preset"], config["parameters"]["estimate"]) == ("paper", "paper")
+    assert {name: config["resolved"][name] for name in ("sharpness", "tau0", "b")} == {
+        "sharpness": 12,
+        "tau0": 40,
+        "b": 5,
+    }
+
+
+@pytest.mark.parametrize("given", [{}, {"estimate": "paper"}, {"preset": "paper"}])
+def test_a_run_with_asks_and_exchanges_that_was_cut_off_ends_bit_identical(given: dict[str, str]) -> None:
     def made() -> Any:
         return simulator(
-            make_strategy("cdfl", {}),
+            make_strategy("cdfl", given),
             clients=4,
             stop=Stop(updates=20),
             asking="loss:7",

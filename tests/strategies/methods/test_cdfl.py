@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from polytempo.core.errors import UserError
@@ -11,7 +9,10 @@ from polytempo.core.events import Update
 from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Train
 from polytempo.strategies import Setting, make_strategy
-from polytempo.strategies.methods.cdfl import CDFL, estimated_mixture, relevance
+from polytempo.strategies.methods.cdfl import (
+    CDFL,
+    relevance,
+)
 from polytempo.strategies.methods.fedsoft_async import FedSoftAsync
 from polytempo.testing import Planted, begun, update, vector
 
@@ -25,41 +26,12 @@ def cdfl(*models: Tensor, clients: int = 2, **given: object) -> CDFL:
 LEFT, RIGHT = vector(0, 0), vector(4, 0)
 
 
-def test_the_estimate_by_hand() -> None:
-    measures = (np.array([1.0, 3.0]), np.array([2.0, 2.0]), np.array([1.0, 4.0]))
-    # K - 1 = 1: 0.5 (3/4, 1/4) + 0.2 (1/2, 1/2) + 0.3 (4/5, 1/5) = (0.715, 0.285)
-    expected = 1 / (1 + np.exp(-2.0 * (0.715 - 0.285)))
-    assert estimated_mixture(measures, (0.5, 0.2, 0.3), 2.0) == pytest.approx([expected, 1 - expected])
-
-
-def test_three_clusters_divide_the_score_by_two() -> None:
-    measures = (np.array([1.0, 2.0, 3.0]), np.zeros(3), np.zeros(3))
-    # 1/2 (1 - (1, 2, 3) / 6) = (5, 4, 3) / 12
-    raised = np.exp(12.0 * np.array([5, 4, 3]) / 12)
-    assert estimated_mixture(measures, (1.0, 0.0, 0.0), 12.0) == pytest.approx(raised / raised.sum())
-
-
-def test_a_measure_that_sums_to_nothing_counts_as_an_even_split() -> None:
-    even = estimated_mixture((np.zeros(4), np.zeros(4), np.zeros(4)), (0.5, 0.1, 0.4), 72.0)
-    assert even == pytest.approx([0.25] * 4)
-
-
-@given(st.integers(1, 6), st.data())
-def test_estimates_are_on_the_simplex_and_ordered_as_the_measures(k: int, data: st.DataObject) -> None:
-    numbers = st.lists(st.floats(0, 1e6, width=32), min_size=k, max_size=k)
-    measure = np.array(data.draw(numbers))
-    shares = estimated_mixture((measure, measure, measure), (0.5, 0.1, 0.4), 6.0 * k * max(k - 1, 1))
-    assert shares.min() >= 0
-    assert shares.sum() == pytest.approx(1)
-    assert shares[measure.argmin()] == pytest.approx(shares.max())
-
-
 def test_the_relevance_of_an_update_by_hand() -> None:
     assert relevance(np.array([0.5, 0.3, 0.15, 0.05]), 1 / 8) == pytest.approx([1, 0.6, 0.3, 0])
 
 
 def test_an_update_moves_the_clusters_that_it_concerns_and_is_answered_with_their_mixture() -> None:
-    server = cdfl(LEFT, RIGHT, sharpness=4.0)
+    server = cdfl(LEFT, RIGHT, estimate="paper", sharpness=4.0)
     v = vector(1, 0)
     server.updated(update(0, 0, LEFT, v), 1.0)
     # losses (1, 3), d1 (|0 - 1|, |0 - 3|), d2 (1, 3): every measure says (3/4, 1/4)
@@ -78,7 +50,7 @@ def test_an_update_moves_the_clusters_that_it_concerns_and_is_answered_with_thei
 
 
 def test_an_older_update_counts_less() -> None:
-    server = cdfl(LEFT, RIGHT, clients=2, sharpness=1000.0)
+    server = cdfl(LEFT, RIGHT, clients=2, estimate="paper", sharpness=1000.0)
     server.t = 4  # the update is number 5, of version 0: an age of 5 updates, 2.5 clients
     server.updated(update(0, 0, LEFT, vector(1, 0)), 1.0)
     assert server.cluster_models()[0].tolist() == pytest.approx([0.025 / (10 * (2.5 - 1) + 1), 0])
@@ -103,7 +75,8 @@ def test_the_papers_ages_count_in_updates() -> None:
 def test_the_settled_defaults_and_the_papers() -> None:
     three = (LEFT, RIGHT, vector(0, 4))
     settled, paper = cdfl(*three).resolved(), cdfl(*three, preset="paper").resolved()
-    assert settled == pytest.approx({"tau0": 4, "b": 1, "sharpness": 36, "b1_bar": 1 / 6})
+    assert settled == pytest.approx({"tau0": 4, "b": 1, "sharpness": 1, "b1_bar": 1 / 6})
+    assert cdfl(*three, estimate="paper").resolved() == pytest.approx({**settled, "sharpness": 36})
     assert paper == pytest.approx({"tau0": 60, "b": 5, "sharpness": 36, "b1_bar": 1 / 6})
 
 
@@ -113,7 +86,7 @@ def test_a_deprecated_client_changes_no_cluster_and_gets_a_fresh_estimate() -> N
     before = [model.clone() for model in server.cluster_models()]
     server.updated(update(0, 0, LEFT, vector(4, 0)), 1.0)  # an age of 9 updates, 4.5 clients
     assert [model.tolist() for model in server.cluster_models()] == [model.tolist() for model in before]
-    assert server.model_for(0).tolist() == pytest.approx([4, 0], abs=0.1)
+    assert server.mixture(0)[1] > 0.7
     assert server.t == 9
 
 
@@ -157,11 +130,11 @@ def test_who_leaves_and_comes_back_is_known_and_may_bring_an_old_version() -> No
     server.left(0, 2.0)
     server.joined(0, 3.0)
     (order,) = server.ready(0, 3.0)
-    assert order.weights[0] > 3.5
+    assert order.weights[0] > 3
     for turn in range(20):
         server.updated(update(1, server.t, LEFT, vector(0, 0)), 4.0 + turn)
     before = [model.tolist() for model in server.cluster_models()]
-    server.updated(update(0, 1, LEFT, vector(0, 0)), 30.0)  # an age of 21 updates, 7 clients
+    server.updated(update(0, 1, LEFT, vector(-1, 0)), 30.0)  # an age of 21 updates, 7 clients
     assert [model.tolist() for model in server.cluster_models()] == before
     assert server.cluster_of(0) == 0
 
@@ -172,8 +145,8 @@ def test_a_pull_is_answered_with_the_clients_mixture_and_is_no_refresh() -> None
     assert server.model_for(0).tolist() == [2, 0]
 
 
-def test_an_update_costs_one_pass_over_all_proxy_sets_and_one_over_that_of_each_cluster_it_moves() -> None:
-    server = cdfl(LEFT, RIGHT, vector(0, 4))
+def test_the_papers_estimate_takes_one_pass_over_all_proxy_sets_and_one_over_that_of_each_cluster_that_moves() -> None:
+    server = cdfl(LEFT, RIGHT, vector(0, 4), estimate="paper")
     passes: list[object] = []
     proxies = server.setting.objects["proxies"]
     all_of_them, one = proxies.losses, proxies.loss
@@ -186,7 +159,7 @@ def test_an_update_costs_one_pass_over_all_proxy_sets_and_one_over_that_of_each_
 
 
 def test_without_the_weight_of_the_cluster_models_losses_an_update_costs_one_pass() -> None:
-    server = cdfl(LEFT, RIGHT, c2=0.0)
+    server = cdfl(LEFT, RIGHT, estimate="paper", c2=0.0)
     proxies = server.setting.objects["proxies"]
     proxies.losses = lambda weights: np.array([1.0, 3.0])
     proxies.loss = None
@@ -194,20 +167,22 @@ def test_without_the_weight_of_the_cluster_models_losses_an_update_costs_one_pas
     assert server.cluster_models()[0].tolist() == pytest.approx([0.025, 0])
 
 
+@pytest.mark.parametrize("estimate", ["direction", "paper"])
 @pytest.mark.parametrize("k", [2, 3, 4, 6])
-def test_the_estimate_orders_planted_mixtures_rightly(k: int) -> None:
+def test_the_estimate_orders_planted_mixtures_rightly(k: int, estimate: str) -> None:
     """A model that lies between the clusters' models, nearer to those of which it has more."""
     models = [vector(*(8.0 * (i == j) for j in range(k))) for i in range(k)]
-    made = make_strategy("cdfl", {})
+    made = make_strategy("cdfl", {"estimate": estimate})
     server = begun(made, vector(*[0.0] * k), 2, objects={"proxies": Planted(*models)})
     true = np.arange(1, k + 1) / np.arange(1, k + 1).sum()
     v = sum((float(share) * model for share, model in zip(true, models, strict=True)), vector(*[0.0] * k))
-    server.updated(update(0, 0, v, v), 1.0)
+    server.updated(update(0, 0, vector(*[0.0] * k), v), 1.0)
     assert np.argsort(server.mixture(0)).tolist() == np.argsort(true).tolist()
 
 
-def test_a_model_whose_loss_cannot_be_told_changes_nothing() -> None:
-    server = cdfl(LEFT, RIGHT)
+@pytest.mark.parametrize("estimate", ["direction", "paper"])
+def test_a_model_whose_loss_cannot_be_told_changes_nothing(estimate: str) -> None:
+    server = cdfl(LEFT, RIGHT, estimate=estimate)
     before = [model.tolist() for model in server.cluster_models()]
     server.updated(update(0, 0, LEFT, vector(1e30, 1e30)), 1.0)
     assert [model.tolist() for model in server.cluster_models()] == before
