@@ -55,12 +55,12 @@ def mixtures_in_turn(
     first_models: np.ndarray, updates: Sequence[tuple[int, np.ndarray, np.ndarray]]
 ) -> list[np.ndarray]:
     """The mixture after each update (client, start, end): the lessons that it shows, over the root of the mean of
-    the clients' last sample variances, as logits."""
+    the clients' last sample variances, as logits; of two clusters over the root of 2, too."""
     last: dict[int, np.ndarray] = {}
     found = []
     for client, start, end in updates:
         last[client] = shown_lessons(first_models, start, end)
         usual = np.sqrt(np.mean([np.var(shown, ddof=1) for shown in last.values()]))
-        odds = np.exp(last[client] / usual)
+        odds = np.exp(last[client] / usual / (np.sqrt(2) if len(first_models) == 2 else 1))
         found.append(odds / odds.sum())
     return found

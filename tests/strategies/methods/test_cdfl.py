@@ -130,7 +130,7 @@ def test_who_leaves_and_comes_back_is_known_and_may_bring_an_old_version() -> No
     server.left(0, 2.0)
     server.joined(0, 3.0)
     (order,) = server.ready(0, 3.0)
-    assert order.weights[0] > 3
+    assert order.weights[0] > 2.5
     for turn in range(20):
         server.updated(update(1, server.t, LEFT, vector(0, 0)), 4.0 + turn)
     before = [model.tolist() for model in server.cluster_models()]

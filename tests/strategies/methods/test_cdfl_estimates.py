@@ -56,11 +56,11 @@ def test_where_no_lesson_differs_all_shares_are_equal() -> None:
 def test_the_first_client_is_its_own_measure_and_the_second_is_compared_with_it() -> None:
     server = cdfl(LEFT, RIGHT)
     server.updated(update(0, 0, vector(2, 0), vector(2.5, 0)), 1.0)
-    # c (-1/4, 1/4), whose variance is 1/8: softmax of (-1, 1) / sqrt 2
-    assert server.mixture(0) == pytest.approx([1 / (1 + np.exp(2**0.5)), 1 / (1 + np.exp(-(2**0.5)))])
+    # c (-1/4, 1/4), whose variance is 1/8, and A is 1 / sqrt 2: softmax of (-1/2, 1/2)
+    assert server.mixture(0) == pytest.approx([1 / (1 + np.exp(1)), 1 / (1 + np.exp(-1))])
     server.updated(update(1, 0, vector(2, 0), vector(2 + 3, 4)), 2.0)
     # c (-0.15, 0.15), variance 0.045; the mean of 0.125 and 0.045 is 0.085
-    assert server.mixture(1)[1] == pytest.approx(1 / (1 + np.exp(-0.3 / 0.085**0.5)))
+    assert server.mixture(1)[1] == pytest.approx(1 / (1 + np.exp(-0.3 / 0.17**0.5)))
 
 
 models_and_updates = st.integers(2, 5).flatmap(

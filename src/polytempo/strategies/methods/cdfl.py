@@ -39,7 +39,9 @@ class CDFL(Mixtures):
         description="direction: by where the client's training led; paper: Algorithm 2, by losses and distances",
     )
     sharpness: float | None = Field(
-        None, gt=0, description="A, how far estimates stand out (default 1; of the paper's estimate 6 K (K - 1))"
+        None,
+        gt=0,
+        description="A, how far estimates stand out (default 1, for K = 2 0.71; of the paper's estimate 6 K (K - 1))",
     )
     c1: float = Field(0.8, ge=0, le=1, description="paper's estimate: weight of the loss on the proxy sets")
     c2: float = Field(0.1, ge=0, le=1, description="paper's estimate: weight of the difference to the models' losses")
@@ -76,12 +78,17 @@ class CDFL(Mixtures):
 
     def resolved(self) -> dict[str, Any]:
         k, paper = self.k, self.preset == "paper"
-        sharpness = 6.0 * k * (k - 1) if self.estimate == "paper" else 1.0
         return super().resolved() | {
-            "sharpness": sharpness if self.sharpness is None else self.sharpness,
+            "sharpness": self._usual_sharpness() if self.sharpness is None else self.sharpness,
             "b1_bar": 1 / (2 * k) if self.b1_bar is None else self.b1_bar,
             "tau0": (20.0 * k if paper else 4.0) if self.tau0 is None else self.tau0,
         }
+
+    def _usual_sharpness(self) -> float:
+        """By direction, what fits mixtures as the paper draws them, with a largest share of 40 to 90 %, on any data."""
+        if self.estimate == "paper":
+            return 6.0 * self.k * (self.k - 1)
+        return 0.5**0.5 if self.k == 2 else 1.0
 
     def order_for(self, client: int, now: float) -> Train:
         served = Branch(self.model_for(client), self.t)
