@@ -35,7 +35,7 @@ def test_every_world_has_the_same_rivals_and_cdfl_where_it_applies(name):
     for table in benches[name].tables:
         labels = [case.label for case in table.cases]
         assert {"standalone", "standalone-again", "fedasync", "concerto", "casa + personal"} <= set(labels)
-        assert len(labels) == 17 + ("cdfl" in labels)
+        assert len(labels) == 19 + ("cdfl" in labels)
         assert ("cdfl" in labels) == ("proxies" in table.settings)
 
 
@@ -98,7 +98,7 @@ def test_the_best_rival_is_picked_on_the_choosing_seed_alone():
     assert best_rival(rows_of(choosing)) == Rival("casa", "accuracy_trained")
     labels = {case.label for case in rivals_of(TABLE).cases}
     assert not labels & {"standalone", "standalone-again", "concerto", "casa + personal"}
-    assert len(labels) == 11
+    assert len(labels) == 12
     reported = {label: {4: figures(used)} for label, used in {"concerto": 0.9, "standalone": 0.8, "casa": 0.85}.items()}
     line = cells({**reported, "fedavg": {4: figures(0.95)}}, choosing)
     assert line[4:6] == ["casa own 80.0", "+10.0"]
@@ -122,7 +122,7 @@ def test_without_runs_of_the_best_rival_there_is_no_margin():
 def test_a_rival_that_is_the_best_of_some_is_shown_as_that():
     reported = {label: {4: figures(0.9)} for label in ("concerto", "standalone", "fedala")}
     world = WorldFigures("A world", rows_of(reported), rows_of({"fedala": {1: figures(0.9)}}, rivals_of(TABLE)))
-    assert "| fedala used 90.0 (of 1 of 11) |" in promises([world])
+    assert "| fedala used 90.0 (of 1 of 12) |" in promises([world])
 
 
 def test_bytes_and_chance_are_compared_on_the_seeds_that_both_have():

@@ -27,18 +27,16 @@ METHODS = (
 )
 NO_RIVALS = (ALONE, "standalone-again", "concerto")
 WITH_THE_RULE = ("fedbuff", "casa", "pace")
-EARLIER: dict[str, dict[str, Any]] = {
-    "echopfl, by l1": {
-        "strategy": "echopfl",
-        "parameters": {"preset": "paper", "broadcast": "accumulated", "rho": 5.0},
-    },
-}
-"""Methods with the defaults that they had before they were mended."""
+PAPERS_CASA = {"strategy": "casa", "parameters": {"preset": "paper"}}
+BY_L1 = {"strategy": "echopfl", "parameters": {"preset": "paper", "broadcast": "accumulated", "rho": 5.0}}
 ROWS: dict[str, dict[str, Any]] = {
     **{name: {"strategy": name} for name in METHODS},
-    **EARLIER,
+    "casa, paper's settings": PAPERS_CASA,
+    "echopfl, by l1": BY_L1,
     **{f"{name} + personal": {"strategy": name, "personal": True} for name in WITH_THE_RULE},
+    "casa, paper's settings + personal": {**PAPERS_CASA, "personal": True},
 }
+"""CASA and EchoPFL also with the defaults that they had when Concerto was compared with them."""
 CHOOSING_SEED = 1
 """The best rival of a world is picked on this seed. Concerto was changed because of what it did on seeds 1 to 3."""
 FIRST_SEED = 4
