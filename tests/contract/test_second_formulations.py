@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 from torch import nn
 
 from contract.reference import casa, echopfl, fedac, fedasync, ifca, pace, port
+from polytempo.core.events import Update
 from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.orders import Work
 from polytempo.learn.questions import Asked, questions
@@ -19,6 +20,7 @@ from polytempo.learn.scoring import Scorer
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import make_strategy
 from polytempo.strategies.methods.casa import Casa
+from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.strategies.methods.fedac import FedAC
 from polytempo.strategies.methods.ifca import IFCA
 from polytempo.strategies.methods.pace import Pace
@@ -26,7 +28,7 @@ from polytempo.strategies.methods.port import Port
 from polytempo.strategies.parts.echo import Echo
 from polytempo.strategies.parts.echo_predictor import Predictor, pretrained
 from polytempo.strategies.parts.refinement import merged
-from polytempo.testing import simulator
+from polytempo.testing import begun, simulator
 from support.feeding import feed, initial
 
 START = initial().astype(np.float64)
@@ -106,7 +108,7 @@ def test_pace_with_unequal_samples_knows_p_as_it_is_at_each_arrival(seed: int, g
 @seeds
 @pytest.mark.parametrize(("clients", "kappa", "budget"), [(6, 0.001, 100), (6, 0.5, 100), (12, 0.001, 20)])
 def test_casa_decays_compares_and_buffers_as_its_paper_says(seed: int, clients: int, kappa: float, budget: int) -> None:
-    strategy = Casa(kappa=kappa, budget=budget, alpha0=1.5)
+    strategy = Casa(preset="paper", kappa=kappa, budget=budget, alpha0=1.5)
     server = casa.Server(START, clients, 1.5, kappa, budget)
     for _ in feed(strategy, server, seed, clients, lean=3.0):  # so much alike that nothing splits
         np.testing.assert_allclose(strategy.model_for(0), server.models[-1], atol=1e-3)
@@ -133,6 +135,29 @@ def test_the_feedback_of_echopfl_is_equation_3(seed: int, rows: int, classes: in
     asked = Asked(Scorer(module), torch.from_numpy(x), torch.from_numpy(y), np.arange(rows), weights, weights)
     answer = questions["fit"](asked)
     assert answer["feedback"] == pytest.approx(echopfl.feedback(x @ matrix.T + bias, y), rel=1e-3, abs=1e-6)
+
+
+@seeds
+@pytest.mark.parametrize("by", ["l1", "kl"])
+def test_echopfl_assigns_clients_and_mixes_their_models_as_its_paper_says(by: str, seed: int) -> None:
+    rng, clients = np.random.default_rng(seed), 7
+    server = echopfl.Clusters(3, 6.0, by)
+    strategy = EchoPFL(assignment=by, first_clusters=3, refine_every=0, broadcast="never")  # type: ignore[arg-type]
+    begun(strategy, torch.from_numpy(initial()), clients)
+    homes = set()
+    for _ in range(80):
+        client, soft = int(rng.integers(clients)), rng.dirichlet(np.ones(3)) * 0.97 + 0.01
+        model = rng.normal(size=6).astype(np.float32)
+        (order,) = strategy.ready(client, 0.0)  # type: ignore[union-attr,misc]
+        answers = {"soft-labels": soft.tolist()}
+        handed = Update(client, order.version, order.weights, torch.from_numpy(model), 1, 1, answers=answers)
+        list(strategy.updated(handed, 0.0) or ())
+        server.received(client, model.astype(np.float64), soft)
+        assert strategy.clusters.home == server.home
+        homes.add(server.home[client])
+    assert len(homes) == 3
+    for number, expected in enumerate(server.models):
+        np.testing.assert_allclose(strategy.clusters.branches[number].weights, expected, atol=1e-5)
 
 
 models = arrays(np.float32, 5, elements=st.floats(-4, 4, width=16))

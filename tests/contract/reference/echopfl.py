@@ -1,5 +1,5 @@
 """EchoPFL, written from the paper of Li et al. alone, as far as its rules are formulas: the clients' feedback (Eq. 3),
-Algorithm 1 and the label of Eq. 4."""
+Algorithm 1, the label of Eq. 4, and on which cluster an update counts (section 4.2), by L1 (Eq. 1) or by KL."""
 
 from collections.abc import Sequence
 
@@ -41,3 +41,34 @@ def labels(models: Sequence[np.ndarray], sent: Sequence[bool]) -> list[bool]:
         if sent[place]:
             broadcast = models[place]
     return found
+
+
+class Clusters:
+    """The first C updates found clusters. Every later one goes to the nearest, and counts there as so many members."""
+
+    def __init__(self, first: int, counts_as: float, by: str) -> None:
+        self.first, self.counts_as, self.by = first, counts_as, by
+        self.models: list[np.ndarray] = []
+        self.home: dict[int, int] = {}
+        self.soft: dict[int, np.ndarray] = {}
+
+    def received(self, i: int, u: np.ndarray, soft: np.ndarray) -> None:
+        self.soft[i] = soft
+        if i not in self.home and len(self.models) < self.first:
+            self.home[i] = len(self.models)
+            self.models.append(u)
+            return
+        away = [self.distance(i, u, c) for c in range(len(self.models))]
+        if i not in self.home or min(away) < away[self.home[i]]:
+            self.home[i] = int(np.argmin(away))
+        c = self.home[i]
+        members = sum(home == c for home in self.home.values())
+        self.models[c] = (members * self.models[c] + self.counts_as * u) / (members + self.counts_as)
+
+    def distance(self, i: int, u: np.ndarray, c: int) -> float:
+        if self.by == "l1":
+            return float(np.abs(u - self.models[c]).sum())
+        theirs = [self.soft[j] for j, home in self.home.items() if home == c]
+        others = [self.soft[j] for j, home in self.home.items() if home == c and j != i]
+        p, q = self.soft[i], np.mean(others or theirs, axis=0)
+        return float((p * np.log(p / q) + q * np.log(q / p)).sum()) if theirs else np.inf
