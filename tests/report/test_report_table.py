@@ -14,6 +14,7 @@ from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows, markdown_table, rich_table
 from polytempo.sim.result import Result
+from polytempo.strategies.methods.casa import Casa
 from support.runs import made_run
 from support.synthetic_runs import SHAPES, simple_run, synthetic_run
 
@@ -27,6 +28,20 @@ def test_a_reconstructed_method_is_called_so(monkeypatch):
     assert [contender.label for contender in contenders_of(runs[:1])] == ["asafl (reconstructed)"]
     labels = ["asafl (reconstructed, mixing 0.01)", "asafl (reconstructed, mixing 0.6)"]
     assert [contender.label for contender in contenders_of(runs)] == labels
+
+
+def test_runs_that_differ_by_their_preset_are_told_apart_by_its_name_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(SHAPES, "casa", (0.8, 300))
+
+    def labels(**more: object) -> list[str]:
+        chosen = [{"preset": "settled"}, {"preset": "paper", **more}]
+        runs = [synthetic_run("casa", parameters=dict(Casa(**given).parameters())) for given in chosen]  # type: ignore[arg-type]
+        return [contender.label for contender in contenders_of(runs)]
+
+    assert labels() == ["casa (preset settled)", "casa (preset paper)"]
+    assert labels(gamma=0.3) == ["casa (gamma 0.15, preset settled)", "casa (gamma 0.3, preset paper)"]
 
 
 def test_table_and_page_warn_of_reconstructed_methods_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,11 +29,16 @@ def _strategies() -> Iterable[tuple[str, str]]:
         settings: Any = cls
         texts = {field: info.description for field, info in settings.__pydantic_fields__.items()}
         values = cls().parameters().items()
-        described = [f"\n  {field} = {'unset' if value is None else value}: {texts[field]}" for field, value in values]
+        described = [f"\n  {field} = {_value(value)}: {texts[field]}" for field, value in values]
         for preset, sets in cls.presets.items():
-            described.append(f"\n  preset={preset} sets " + ", ".join(f"{field} = {sets[field]}" for field in sets))
+            told = ", ".join(f"{field} = {_value(value)}" for field, value in sets.items())
+            described.append(f"\n  preset={preset} sets {told}")
         warning = f"\n  {RECONSTRUCTED}" if cls.reconstructed else ""
         yield name, _first_sentence(cls) + warning + "".join(described)
+
+
+def _value(value: Any) -> str:
+    return "unset" if value is None else str(value)
 
 
 def _described(kind: DeviceType) -> str:

@@ -68,7 +68,7 @@ def _soft_labels(asked: Asked, weights: Tensor) -> Tensor:
     if outputs.ndim != 2 or int(asked.y.max()) >= outputs.shape[1]:
         raise UserError(
             f"A model with outputs of shape {list(outputs.shape)} is no classifier: it has no soft labels, which this "
-            "method asks for. Take another method; echopfl asks for none with assignment=l1 and refine_every=0."
+            "method asks for. Set assignment=l1 and refine_every=0 if it is echopfl, or take another method."
         )
     return torch.softmax(outputs.double(), 1)
 

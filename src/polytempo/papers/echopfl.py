@@ -270,7 +270,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "assignment by cosine": echopfl(assignment="cosine"),
     "assignment by loss": METHODS["echopfl, by loss"],
     "an update counts as one member": echopfl(counts_as=1.0),
-    "nobody is alike": echopfl(alike=0.0),
+    "nobody is alike": echopfl(alike_below=0.0),
     "merging by mean": echopfl(merging="average"),
     "all layers": echopfl(last_layer=False),
     LITERAL: METHODS[LITERAL],

@@ -137,7 +137,7 @@ class Restless(EchoPFL):
     merge_above: float = 1.0
     refine_every: int | None = 4
     broadcast: Policy = "always"
-    alike: float = 0.0
+    alike_below: float = 0.0
 
 
 class Thoughtful(Restless):

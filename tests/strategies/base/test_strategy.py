@@ -5,6 +5,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field, ValidationError
 
+from polytempo.core.errors import UserError
 from polytempo.strategies import Strategy
 from polytempo.strategies.base.strategy import as_strategy
 
@@ -68,3 +69,11 @@ def test_the_usual_preset_sets_its_parameters_too() -> None:
 def test_a_preset_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValidationError, match="'settled' or 'paper'"):
         as_strategy(Preset, "own:Preset")(preset="papre")  # type: ignore[call-arg]
+
+
+def test_presets_without_a_parameter_for_their_name_are_refused() -> None:
+    class Nameless(Strategy):
+        presets = {"paper": {}}  # noqa: RUF012
+
+    with pytest.raises(UserError, match="Add a field 'preset'"):
+        as_strategy(Nameless, "own:Nameless")

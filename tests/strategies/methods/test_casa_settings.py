@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from contract.reference import casa as reference
+from contract.reference import casa_splits as reference
 from polytempo import simulate
 from polytempo.core.orders import Report, Train
 from polytempo.strategies import Strategy, make_strategy

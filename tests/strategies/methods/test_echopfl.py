@@ -273,7 +273,7 @@ happenings = st.lists(
 def test_every_client_is_in_exactly_one_cluster_whatever_is_expanded_and_merged(events, assignment, policy, alike):
     made = make_strategy(
         "echopfl",
-        {"assignment": assignment, "broadcast": policy, "refine_every": 3, "merge_above": 1, "alike": alike},
+        {"assignment": assignment, "broadcast": policy, "refine_every": 3, "merge_above": 1, "alike_below": alike},
     )
     made.begin(Setting(vector(0, 0), Schema(("w",), ((2,),), 2)))
     assert isinstance(made, EchoPFL)

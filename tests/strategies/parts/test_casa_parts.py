@@ -124,10 +124,10 @@ def test_cosines_of_weights_are_stretched_over_the_block():
 
 def compared(memory: float, *comparisons: tuple[float, float]) -> float:
     """What is known of two clients after cosines with these weights."""
-    similar = Similarity(memory)
+    similar = Similarity()
     similar.make_room(2)
     for value, weight in comparisons:
-        similar.compare(1, [0], [value], [weight])
+        similar.compare(1, [0], [value], [weight], memory)
     return float(similar.values[0, 1])
 
 
@@ -145,13 +145,25 @@ def test_a_pair_that_did_not_move_says_nothing():
     assert compared(1.0, (0.0, 0.0), (0.8, 4.0)) == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize("memory", [0.0, 1.0])
+def test_a_pair_that_moved_too_far_for_a_number_is_not_compared(memory):
+    assert math.isnan(compared(memory, (0.8, math.inf)))
+    assert compared(memory, (0.8, 4.0), (-0.4, 1e38)) == pytest.approx(0.8)
+
+
+def test_similarities_of_before_comparisons_had_weights_are_read_and_go_on():
+    old = Similarity.load_state({"values": np.eye(2, dtype=np.float32)})
+    old.compare(0, [1], [0.5], [2.0], 1.0)
+    assert old.values[0, 1] == old.values[1, 0] == 0.5
+
+
 def test_a_forgotten_client_is_compared_anew():
-    similar = Similarity(1.0)
+    similar = Similarity()
     similar.make_room(2)
-    similar.compare(0, [1], [0.8], [4.0])
+    similar.compare(0, [1], [0.8], [4.0], 1.0)
     similar.forget(0)
     assert np.isnan(similar.values[0, 1])
-    similar.compare(1, [0], [-0.4], [1.0])
+    similar.compare(1, [0], [-0.4], [1.0], 1.0)
     assert similar.values[0, 1] == pytest.approx(-0.4)
 
 
@@ -174,11 +186,11 @@ PEOPLE = st.lists(st.integers(0, 9), unique=True)
 
 @given(st.lists(st.tuples(st.integers(0, 9), PEOPLE, COSINES), max_size=20), st.floats(0, 1))
 def test_the_similarity_stays_symmetric(comparisons, memory):
-    similar = Similarity(memory)
+    similar = Similarity()
     for client, others, (value, weight) in comparisons:
         similar.make_room(1 + max([client, *others]))
         others = [other for other in others if other != client]
-        similar.compare(client, others, [value] * len(others), [weight] * len(others))
+        similar.compare(client, others, [value] * len(others), [weight] * len(others), memory)
     np.testing.assert_array_equal(similar.values, similar.values.T)
     assert (np.diagonal(similar.values) == 1).all()
 

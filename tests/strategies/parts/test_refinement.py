@@ -36,7 +36,7 @@ def test_clients_with_soft_labels_like_those_of_the_others_are_not_expanded(
     shares: tuple[float, float], expanded: bool
 ) -> None:
     """(.3, .7) diverges from (.5, .5) by .2 log(.5/.3) + .2 log(.7/.5) = .17, (.1, .9) by .4 log(5 * 1.8) = .88."""
-    made = with_one_cluster_of_six(shares, alike=0.5)
+    made = with_one_cluster_of_six(shares, alike_below=0.5)
     for _ in range(2):
         handed_in(made, 1, vector(8, 0), fit(0.0, 0.5, 0.5))
     assert [moved.clients for moved in made.regroupings()] == [(6,)] * expanded
@@ -149,7 +149,7 @@ def test_the_most_alike_clusters_merge_and_their_model_is_broadcast():
 
 
 def test_clusters_that_are_alike_merge_however_few_there_are():
-    made = with_three_clusters(first_clusters=2, alike=0.5)
+    made = with_three_clusters(first_clusters=2, alike_below=0.5)
     made.merge_above = 5.0  # ten clusters would not be too many
     handed_in(made, 1, vector(8, 3), fit(0.0, 0.2, 0.8))
     # (.2, .8) diverges from (.1, .9) by .1 log 2 + .1 log 1.125 = .08, and from (.9, .1) by 2.5

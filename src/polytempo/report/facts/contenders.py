@@ -11,9 +11,11 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
-from polytempo.strategies import strategies
+from polytempo.sim.directory import plain
+from polytempo.strategies import make_strategy, strategies
 
 ALONE = "standalone"
+PRESET = "parameters.preset"
 AGAIN = "standalone-again"
 """Standalone with other random numbers: what it differs by is chance."""
 
@@ -135,6 +137,23 @@ def differing(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return [key for key in keys if len({row.get(key, "") for row in rows}) > 1]
 
 
+def without_what_presets_set(strategy: str, keys: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Keys that differ, without the parameters that differ because the presets do: each row has them from its own."""
+    named = [row.get(PRESET) for row in rows]
+    if strategy not in strategies or PRESET not in keys or None in named:
+        return [*keys]
+    usual = [_of_preset(strategy, str(preset)) for preset in named]
+    return [key for key in keys if any(row.get(key) != of.get(key) for row, of in zip(rows, usual, strict=True))]
+
+
+def _of_preset(strategy: str, preset: str) -> dict[str, str]:
+    """The parameters of a registered method with this preset and nothing else, as text."""
+    made = make_strategy(strategy, {"preset": preset})
+    return {
+        f"parameters.{name}": as_text(plain(value)) for name, value in made.parameters().items() if name != "preset"
+    }
+
+
 def plain_name(setting: str) -> str:
     """``parameters.buffer_size`` → ``buffer size``."""
     return setting.removeprefix("parameters.").replace("_", " ")
@@ -157,7 +176,7 @@ def mean(values: np.ndarray) -> float:
 
 
 def _label(strategy: str, values: dict[str, str], same_strategy: list[dict[str, str]]) -> str:
-    keys = differing(same_strategy)
+    keys = without_what_presets_set(strategy, differing(same_strategy), same_strategy)
     notes = [f"{plain_name(key)} {values.get(key) or 'none'}" for key in keys]
     if is_reconstructed(strategy):
         notes.insert(0, "reconstructed")

@@ -24,6 +24,8 @@ from polytempo.core.splits import Regrouping, Split
 from polytempo.core.validation import refusal
 from polytempo.strategies.base.participation import EVERYONE, Participation, Quota
 
+Presets = Mapping[str, Mapping[str, Any]]
+"""By name: the parameters that a preset sets."""
 S = TypeVar("S", bound="Strategy")
 
 
@@ -64,7 +66,7 @@ class Strategy:
     needs_personal: ClassVar[bool] = False
     """Do its clients follow the personal rule (``parts/personal.py``) in any case?"""
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    presets: ClassVar[Presets] = {}
     """The values of the parameter ``preset``, and the parameters that each of them sets. What is given wins."""
 
     revision: ClassVar[int] = 0
@@ -260,6 +262,8 @@ def parameters(cls: type[S]) -> type[S]:
         if any(isinstance(value, FieldInfo) for value in vars(base).values()):  # nobody has made them parameters yet
             parameters(base)
     if "presets" in vars(cls):
+        if "preset" not in cls.__annotations__ and not hasattr(cls, "preset"):
+            raise UserError(f"{cls.__name__} has presets and no parameter for their name. Add a field 'preset'.")
         cls._fill_in_preset = model_validator(mode="before")(_with_preset)  # type: ignore[attr-defined]
     config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(kw_only=True, config=config, eq=False, repr=False)(cls)  # type: ignore[return-value]

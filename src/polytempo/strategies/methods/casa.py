@@ -5,7 +5,7 @@ has none; it counts as starting from the newest version, from which it will."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Train
 from polytempo.core.validation import OR_NONE
-from polytempo.strategies.base.strategy import parameters, strategy
+from polytempo.strategies.base.strategy import Presets, parameters, strategy
 from polytempo.strategies.parts.asynchronous import Asynchronous
 from polytempo.strategies.parts.buffers import Buffers, Fingerprint, within_budget
 from polytempo.strategies.parts.clusters import Clustered
@@ -36,6 +36,9 @@ ENTRIES_PER_CLIENT = 10
 class DynamicClusters(Clustered, ABC):
     """Clusters that are found while they are trained (section 4.3); how much an update counts is up to ``decay``."""
 
+    preset: Literal["settled", "paper"] = Field(
+        "settled", description="paper: only last cosines count, splits after nine pairs in ten, no early reports"
+    )
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
     gamma: float = Field(0.15, gt=0, description="a cluster splits when alpha_c < eigengap^gamma")
     source: Literal["delta", "weights"] = Field("delta", description="what is compared: local progress or raw weights")
@@ -45,15 +48,13 @@ class DynamicClusters(Clustered, ABC):
     patience: Annotated[float | None, OR_NONE] = Field(
         1.0, gt=0, description="staleness, in r_c, at which a client's first update is asked for early, or none"
     )
-    preset: Literal["settled", "paper"] = Field(
-        "settled", description="paper: only last cosines count, splits after nine pairs in ten, no early reports"
-    )
-    presets = {"paper": {"memory": 0.0, "coverage": 0.9, "patience": None}}  # noqa: RUF012
+
+    presets: ClassVar[Presets] = {"paper": {"memory": 0.0, "coverage": 0.9, "patience": None}}
     revision = 1
 
     def setup(self) -> None:
         self.t = 0
-        self.similar = Similarity(self.memory)
+        self.similar = Similarity()
         self.buffers = Buffers()
         self.began = np.zeros(0, np.int64)
         """The version from which each client trains, -1 for a client that does not."""
@@ -100,8 +101,8 @@ class DynamicClusters(Clustered, ABC):
 
     def observed(self, update: Update, now: float) -> Orders:
         """Algorithm 1 without line 11, in the same round."""
-        self._place(update, now)
-        return None
+        decay = self._place(update, now)
+        return self._ask_the_unheard(self.clusters.home[update.client], decay)
 
     def _place(self, update: Update, now: float) -> Decay:
         """Compare the update with others, cluster, and buffer it; the decay in its cluster."""
@@ -161,7 +162,7 @@ class DynamicClusters(Clustered, ABC):
         that has become clear."""
         lengths = [fingerprint.norm * other.norm for other in others]
         cosines = [cosine(fingerprint.vector, other.vector, both) for other, both in zip(others, lengths, strict=True)]
-        self.similar.compare(fingerprint.client, [other.client for other in others], cosines, lengths)
+        self.similar.compare(fingerprint.client, [other.client for other in others], cosines, lengths, self.memory)
         cluster = self.clusters.home[fingerprint.client]
         inside = sum(other.client in self.clusters.members[cluster] for other in others)
         self.fresh[cluster] = self.fresh.get(cluster, 0) + inside
@@ -219,7 +220,7 @@ class DynamicClusters(Clustered, ABC):
             self.buffers.keep(within_budget(budget, self.similar.compared(owners, senders), self.alpha[owners]))
 
     def _ask_the_unheard(self, cluster: int, decay: Decay) -> list[Report]:
-        """Ask for what they have: those who never handed in, train from this cluster's model, and are staler than
+        """Ask for what they have: those who never handed in, are served this cluster's model, and are staler than
         ``patience r_c``. A few steps show where a client belongs; mixed in, they count little (Eq. 7)."""
         if self.patience is None:
             return []

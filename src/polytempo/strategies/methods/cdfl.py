@@ -3,7 +3,7 @@
 A client whose data are a mixture of K clusters trains the one model it has and hands it in whenever it likes. The
 server estimates that mixture, learns from the model, and answers with one model made for the mixture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Objective, Train
-from polytempo.strategies.base.strategy import strategy
+from polytempo.strategies.base.strategy import Presets, strategy
 from polytempo.strategies.parts.mixtures import Mixtures
 from polytempo.strategies.parts.proxies import proxy_sets
 
@@ -30,9 +30,6 @@ class CDFL(Mixtures):
     of how far that usually differs between clusters (``standardised_mixture``). It takes no forward pass, and the level
     of losses does not change it. ``estimate="paper"`` is Algorithm 2's, from losses and distances
     (``estimated_mixture``)."""
-
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": {"estimate": "paper"}}
-    revision = 1
 
     estimate: Literal["direction", "paper"] = Field(
         "direction",
@@ -51,6 +48,9 @@ class CDFL(Mixtures):
     b1_bar: float | None = Field(None, ge=0, le=1, description="least share that moves a cluster (default 1/(2 K))")
     tau0: float | None = Field(None, gt=0, description="age from which a client is deprecated (default 4; paper 20 K)")
     rho: float = Field(0.1, ge=0, description="of the clients' proximal term, to the model they were answered with")
+
+    presets: ClassVar[Presets] = {"paper": {"estimate": "paper"}}
+    revision = 1
 
     @model_validator(mode="after")
     def _can_estimate(self) -> "CDFL":

@@ -13,7 +13,7 @@ goes to the members in training: all others get the newest model with their next
 broadcasts needs no predictor; the paper's two (its Eq. 4 and its predictor) are others. The paper's predictor sees the
 K largest changes of a cluster's model; here it sees the last ten. docs/methods/broadcasts.md has the figures."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.model.rows import l1
 from polytempo.core.orders import Order, Orders, Send, Train
-from polytempo.strategies.base.strategy import strategy
+from polytempo.strategies.base.strategy import Presets, strategy
 from polytempo.strategies.parts.assignment import ASSIGNMENTS, Assignment, Rule
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.echo import Echo, Policy
@@ -63,10 +63,10 @@ class EchoPFL(Clustered):
         None, ge=0, description="updates between two expansions; unset: four per client; 0: clusters stay as they are"
     )
     merge_above: float = Field(2.0, ge=1, description="h_m, merge while there are more than this many times C")
-    alike: float = Field(
+    alike_below: float = Field(
         1.0,
         ge=0,
-        description="soft labels that diverge less are alike: such clusters merge, and such clients are not expanded",
+        description="divergence of soft labels below which clusters merge and clients are not expanded",
     )
     merging: Literal["direction", "average"] = Field(
         "direction", description="of two models: direction, as far as training leads from one to the other, or average"
@@ -83,8 +83,8 @@ class EchoPFL(Clustered):
         description="what a client in training makes of a broadcast: continue from it, or rebase, its progress added",
     )
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": {"assignment": "l1", "counts_as": 1.0, "alike": 0.0, "broadcast": "rnn", "refresh": "continue"}
+    presets: ClassVar[Presets] = {
+        "paper": {"assignment": "l1", "counts_as": 1.0, "alike_below": 0.0, "broadcast": "rnn", "refresh": "continue"}
     }
     together = False
     revision = 1
@@ -255,7 +255,7 @@ class EchoPFL(Clustered):
     def _are_apart(self, some: list[int], cluster: int) -> bool:
         others = [client for client in self.clusters.members[cluster] if client not in some]
         labels = self.soft_labels
-        return divergence(members_soft_label(labels, some), members_soft_label(labels, others)) >= self.alike
+        return divergence(members_soft_label(labels, some), members_soft_label(labels, others)) >= self.alike_below
 
     def _merge_clusters(self, now: float) -> Iterator[Order]:
         """While there are too many clusters, or two that are alike, the two with the most alike soft labels become one,
@@ -265,7 +265,7 @@ class EchoPFL(Clustered):
         fresh: dict[int, None] = {}
         while pair := most_alike(self.clusters.members, self.soft_labels):
             too_many = len(self.clusters.branches) > self.merge_above * self.first_clusters
-            if not too_many and pair.divergence >= self.alike:
+            if not too_many and pair.divergence >= self.alike_below:
                 break
             main, other = pair.main, pair.other
             v, aux = self.clusters.branches[main].weights, self.clusters.branches[other].weights

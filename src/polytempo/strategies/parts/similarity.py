@@ -1,12 +1,14 @@
 """How alike clients are, pair by pair, as far as anyone has compared them."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
 from polytempo.core.stateful import Attributes, stateful
 
+LARGEST = 1e37
+"""Weight of a comparison."""
 CONNECTED = 1e-6
 """The least weight of a pair in a graph: the solvers of spectral clustering expect that it does not fall apart."""
 
@@ -14,11 +16,10 @@ CONNECTED = 1e-6
 @stateful
 class Similarity(Attributes):
     """A symmetric matrix over the numbers of all clients that ever joined, ones on its diagonal, NaN where two were
-    never compared. An entry is the mean of a pair's cosines, each weighted by how far the two had moved; what was
-    known before counts for ``memory`` (0: the last cosine alone). It takes eight bytes for every entry."""
+    never compared. An entry is the mean of a pair's cosines, each weighted by how far the two had moved. It takes eight
+    bytes for every entry."""
 
-    def __init__(self, memory: float = 0.0) -> None:
-        self.memory = memory
+    def __init__(self) -> None:
         self.values = np.ones((0, 0), np.float32)
         self.weights = np.zeros((0, 0), np.float32)
 
@@ -32,13 +33,26 @@ class Similarity(Attributes):
             values[:size, :size], weights[:size, :size] = self.values, self.weights
             self.values, self.weights = values, weights
 
-    def compare(self, client: int, others: Sequence[int], cosines: Sequence[float], weights: Sequence[float]) -> None:
-        """``W_ij <- memory W_ij + w``, ``A_ij <- A_ij + (cos - A_ij) w / W_ij`` for each other j."""
-        new, known = np.asarray(weights, np.float64), np.nan_to_num(self.values[client, others], nan=0.0)
-        total = self.memory * self.weights[client, others] + new
+    def compare(
+        self, client: int, others: Sequence[int], cosines: Sequence[float], weights: Sequence[float], memory: float
+    ) -> None:
+        """``W_ij <- memory W_ij + w``, ``A_ij <- A_ij + (cos - A_ij) w / W_ij`` for each other j: with the memory 0 the
+        last cosine alone. A weight that float32 cannot hold says nothing of how alike two are, and is left out."""
+        there = np.asarray(weights) <= LARGEST
+        with_, cosine = np.asarray(others, np.int64)[there], np.asarray(cosines, np.float64)[there]
+        new, known = np.asarray(weights, np.float64)[there], np.nan_to_num(self.values[client, with_], nan=0.0)
+        total = np.minimum(memory * self.weights[client, with_] + new, LARGEST)
         share = np.divide(new, total, out=np.ones_like(new), where=total > 0)
-        self.values[client, others] = self.values[others, client] = (1 - share) * known + share * np.asarray(cosines)
-        self.weights[client, others] = self.weights[others, client] = total
+        self.values[client, with_] = self.values[with_, client] = (1 - share) * known + share * cosine
+        self.weights[client, with_] = self.weights[with_, client] = total
+
+    @classmethod
+    def load_state(cls, saved: dict[str, object]) -> Self:
+        """Also from before comparisons had weights."""
+        made = super().load_state(saved)
+        if "weights" not in saved:
+            made.weights = np.zeros_like(made.values)
+        return made
 
     def forget(self, client: int) -> None:
         self.values[client] = self.values[:, client] = np.nan
