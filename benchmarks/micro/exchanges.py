@@ -1,6 +1,6 @@
-"""What an exchange costs CDFL's server, by the number of clusters: the update and the answer, beside one forward pass
-of one model over all proxy sets and one weighted sum of the cluster models. How many cluster models an update moves
-depends on the mixture; the two ends are none and all of them.
+"""What an exchange costs CDFL's server with Algorithm 2's estimate, by the number of clusters: the update and the answer,
+beside one forward pass of one model over all proxy sets and one weighted sum of the cluster models. How many cluster
+models an update moves depends on the mixture; the two ends are none and all of them.
 
     python benchmarks/micro/exchanges.py
 """
@@ -44,7 +44,7 @@ def costs(clusters: int) -> list[float]:
     proxies = ProxySets(learner, x, y, np.arange(clusters + 1) * SAMPLES, Work(), seed=0)
 
     def begun(**parameters: float) -> Any:
-        strategy: Any = make_strategy("cdfl", {"specialise": 1, **parameters})
+        strategy: Any = make_strategy("cdfl", {"specialise": 1, "estimate": "paper", **parameters})
         strategy.begin(Setting(initial, learner.schema, objects={"proxies": proxies}))
         strategy.joined(0, 0.0)
         return strategy

@@ -117,7 +117,7 @@ class CDFL(Mixtures):
         super().forget(client)
 
     def _estimate(self, update: Update) -> np.ndarray | None:
-        """None where an update says nothing: it did not move, or its numbers are none."""
+        """None where an update says nothing: it did not move, or is not finite."""
         return self._by_direction(update) if self.estimate == "direction" else self._by_losses(update)
 
     def _by_direction(self, update: Update) -> np.ndarray | None:
@@ -154,8 +154,8 @@ def readers(models: Sequence[Tensor]) -> Tensor:
 
 
 def lessons_in(delta: Tensor, readers: Tensor) -> np.ndarray:
-    """How much of each lesson is in what a client learnt, whatever its length; no numbers if it learnt nothing, or so
-    much that its length is no number."""
+    """How much of each lesson is in what a client learnt, whatever its length; NaN if it learnt nothing, or so much that
+    its length is infinite."""
     length = float(delta.norm())
     direction = delta / (length if length < np.inf else np.nan)
     return (readers @ direction).double().numpy()
