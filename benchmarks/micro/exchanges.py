@@ -1,6 +1,6 @@
-"""What an exchange costs CDFL's server with Algorithm 2's estimate, by the number of clusters: the update and the answer,
-beside one forward pass of one model over all proxy sets and one weighted sum of the cluster models. How many cluster
-models an update moves depends on the mixture; the two ends are none and all of them.
+"""What an exchange costs CDFL's server with Algorithm 2's estimate, by the number of clusters: the update and the
+answer, beside one forward pass of one model over all proxy sets and one weighted sum of the cluster models. How many
+cluster models an update moves depends on the mixture; the two ends are none and all of them.
 
     python benchmarks/micro/exchanges.py
 """

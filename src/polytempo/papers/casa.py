@@ -20,8 +20,7 @@ QUICK = {"data": "digits", "clients": 20, "updates": 1_000, "lr": 0.05, "target"
 
 
 PAPERS_SETTINGS = (
-    " Rows with the paper's settings (preset=paper) go by each pair's last cosine, split after nine pairs in ten, and "
-    "ask nobody for an early report."
+    " Rows with the paper's settings (preset=paper) go by each pair's last cosine and ask nobody for an early report."
 )
 
 

@@ -37,19 +37,19 @@ class DynamicClusters(Clustered, ABC):
     """Clusters that are found while they are trained (section 4.3); how much an update counts is up to ``decay``."""
 
     preset: Literal["settled", "paper"] = Field(
-        "settled", description="paper: only last cosines count, splits after nine pairs in ten, no early reports"
+        "settled", description="paper: only the last cosine of a pair counts, and there are no early reports"
     )
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
     gamma: float = Field(0.15, gt=0, description="a cluster splits when alpha_c < eigengap^gamma")
     source: Literal["delta", "weights"] = Field("delta", description="what is compared: local progress or raw weights")
     memory: float = Field(1.0, ge=0, le=1, description="what a pair's earlier cosines count beside the last one")
-    coverage: float = Field(0.7, ge=0, le=1, description="share of a cluster's pairs compared before it may split")
+    coverage: float = Field(0.9, ge=0, le=1, description="share of a cluster's pairs compared before it may split")
     budget: int | None = Field(None, ge=0, description="M, entries in all buffers (default: ten per client)")
     patience: Annotated[float | None, OR_NONE] = Field(
         1.0, gt=0, description="staleness, in r_c, at which a client's first update is asked for early, or none"
     )
 
-    presets: ClassVar[Presets] = {"paper": {"memory": 0.0, "coverage": 0.9, "patience": None}}
+    presets: ClassVar[Presets] = {"paper": {"memory": 0.0, "patience": None}}
     revision = 1
 
     def setup(self) -> None:

@@ -154,8 +154,8 @@ def readers(models: Sequence[Tensor]) -> Tensor:
 
 
 def lessons_in(delta: Tensor, readers: Tensor) -> np.ndarray:
-    """How much of each lesson is in what a client learnt, whatever its length; NaN if it learnt nothing, or so much that
-    its length is infinite."""
+    """How much of each lesson is in what a client learnt, whatever its length; NaN if it learnt nothing, or so much
+    that its length is infinite."""
     length = float(delta.norm())
     direction = delta / (length if length < np.inf else np.nan)
     return (readers @ direction).double().numpy()
