@@ -79,6 +79,16 @@ def test_small_pulls_around_a_model_that_has_arrived_do_not_split_its_group():
     assert len(clusters_of(pulled_apart("paper"))) > 1
 
 
+def in_training(clients: int, **given: Any) -> Casa:
+    """After these clients have joined one after the other, each at once in training."""
+    strategy = Casa(**given)
+    begun(strategy, vector(0.0, 0.0), clients=0)
+    for client in range(clients):
+        strategy.joined(client, 0.0)
+        list(strategy.ready(client, 0.0) or ())
+    return strategy
+
+
 def reports(strategy: Strategy, client: int, version: int) -> list[int]:
     """Who is asked to report when this client hands in."""
     start = vector(0.0, 0.0)
@@ -91,32 +101,20 @@ def reports(strategy: Strategy, client: int, version: int) -> list[int]:
 
 @pytest.mark.parametrize(("given", "asked_at"), [({}, 6), ({"patience": 2.0}, 11), ({"preset": "paper"}, None)])
 def test_who_never_handed_in_is_asked_once_to_report_when_staler_than_the_threshold(given, asked_at):
-    strategy = Casa(**given)
-    begun(strategy, vector(0.0, 0.0), clients=0)
-    for client in range(5):  # r_c is a little above 5
-        strategy.joined(client, 0.0)
-        list(strategy.ready(client, 0.0) or ())
+    strategy = in_training(5, **given)  # r_c is a little above 5
     asked = {count: reports(strategy, (count - 1) % 4, count - 1) for count in range(1, 20)}
     assert [count for count, clients in asked.items() if clients] == ([] if asked_at is None else [asked_at])
     assert asked_at is None or asked[asked_at] == [4]
 
 
 def test_who_has_handed_in_once_is_not_asked_to_report():
-    strategy = Casa()
-    begun(strategy, vector(0.0, 0.0), clients=0)
-    for client in range(3):
-        strategy.joined(client, 0.0)
-        list(strategy.ready(client, 0.0) or ())
+    strategy = in_training(3)
     assert [reports(strategy, client, 0) for client in range(3)] == [[], [], []]
     assert not any(reports(strategy, count % 2, 3 + count) for count in range(20))
 
 
 def test_an_early_report_is_mixed_in_by_its_staleness():
-    strategy = Casa()
-    begun(strategy, vector(0.0, 0.0), clients=0)
-    for client in range(5):
-        strategy.joined(client, 0.0)
-        list(strategy.ready(client, 0.0) or ())
+    strategy = in_training(5)
     for count in range(1, 7):
         asked = reports(strategy, count % 4, count - 1)
     assert asked == [4]

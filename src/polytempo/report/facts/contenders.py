@@ -19,10 +19,10 @@ PRESET = "parameters.preset"
 AGAIN = "standalone-again"
 """Standalone with other random numbers: what it differs by is chance."""
 
-# What may differ between two runs of one contender: it does not change what the contender is.
 RECONSTRUCTED = (
     "Reconstructed: built from what other papers say of it. Do not read its figures as those of the authors' method."
 )
+# What may differ between two runs of one contender: it does not change what the contender is.
 NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
 WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
