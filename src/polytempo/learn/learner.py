@@ -169,11 +169,11 @@ class Learner:
 
 
 def forward_steps(order: Train, rows: int, dealt: Rows | None = None, memory: ClientMemory | None = None) -> float:
-    """What a client's forward passes beside training cost, in training steps: those of candidates and questions over
-    the rows that it trains on, those of mixtures over its jury's rows. Where the client may rehearse, which its jury
-    decides, its own model and the one that it trains are judged, too."""
+    """What a client's forward passes beside training cost, in training steps: those of candidates over the rows that it
+    trains on, those of questions over as many of these as they look at, those of mixtures over its jury's rows. Where
+    the client may rehearse, which its jury decides, its own model and the one that it trains are judged, too."""
     candidates = 0 if order.candidates is None else len(order.candidates.models)
-    passed = (candidates + len(order.questions)) * rows
+    passed = candidates * rows + sum(questions[name].rows_of(rows) for name in order.questions)
     if order.personal is not None and dealt is not None and memory is not None:
         rehearsal = 2 if may_rehearse(memory, order.personal) and not dealt.changed else 0
         passed += (len(SHARES) + rehearsal) * len(dealt.jury)

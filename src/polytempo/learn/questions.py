@@ -1,7 +1,8 @@
 """Questions that a client is asked besides training; answers ride with its update. A method may register its own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import update_wrapper
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,45 @@ class Asked:
     trained: Tensor
 
 
-Question = Callable[[Asked], Any]
+Answer = Callable[[Asked], Any]
+
+
+@dataclass
+class Question:
+    """How to answer, and from how many of the client's rows at most."""
+
+    answer: Answer
+    most_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        update_wrapper(self, self.answer)  # its name, by which the registry knows a file that is loaded again
+
+    def __call__(self, asked: Asked) -> Any:
+        n, used = len(asked.rows), self.rows_of(len(asked.rows))
+        if used < n:
+            evenly = np.arange(used) * n // used  # rows often lie sorted by label
+            asked = replace(asked, rows=asked.rows[evenly], y=asked.y[torch.from_numpy(evenly)])
+        return self.answer(asked)
+
+    def rows_of(self, rows: int) -> int:
+        """From how many of this many rows it is answered."""
+        return rows if self.most_rows is None else min(rows, self.most_rows)
+
+
 questions: Registry[Question] = Registry("question")
 
+SAMPLE = 100
+"""Rows that tell a client's mix of labels well enough. Two passes over all rows take as long as 2/3 of an epoch."""
 
-def question(name: str) -> Callable[[Question], Question]:
-    return lambda answer: questions.add(name, answer)
+
+def question(name: str, most_rows: int | None = None) -> Callable[[Answer], Answer]:
+    """Register a question that is answered from all rows that the client trains on, or from at most this many."""
+
+    def register(answer: Answer) -> Answer:
+        questions.add(name, Question(answer, most_rows))
+        return answer
+
+    return register
 
 
 @question("loss-statistics")
@@ -41,7 +75,7 @@ def loss_statistics(asked: Asked) -> dict[str, float]:
     return {"mean": float(losses.mean()), "mean_square": float(losses.square().mean())}
 
 
-@question("fit")
+@question("fit", most_rows=SAMPLE)
 def fit(asked: Asked) -> dict[str, Any]:
     """How well the received model fits (EchoPFL, Eq. 3): ``g = sum_j (F_c^j - F_i^j)^2 / F_i^j * Var(S_c)`` over the
     labels j that the client has, F_c the shares of the predicted labels, F_i of the true ones, S_c the mean soft
@@ -55,7 +89,7 @@ def fit(asked: Asked) -> dict[str, Any]:
     return {"feedback": float(distance * mean.var(unbiased=False)), "soft_labels": mean.tolist()}
 
 
-@question("soft-labels")
+@question("soft-labels", most_rows=SAMPLE)
 def soft_labels(asked: Asked) -> list[float]:
     """The mean soft label of the trained model over the client's training data (Ouyang et al., 2021: ClusterFL)."""
     mean: list[float] = _soft_labels(asked, asked.trained).mean(0).tolist()

@@ -36,6 +36,7 @@ class ClusterFL(Clustered, Rounds):
     each cluster: ``g_k <- sum_i n_i w_i / sum_i n_i`` over its members in the round."""
 
     reconstructed = True
+    revision = 1
 
     k: int = Field(4, ge=1, description="number of clusters")
     recluster_every: int = Field(5, ge=1, description="rounds after which the clients are clustered (anew)")

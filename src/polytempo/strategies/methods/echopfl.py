@@ -87,7 +87,7 @@ class EchoPFL(Clustered):
         "paper": {"assignment": "l1", "counts_as": 1.0, "alike_below": 0.0, "broadcast": "rnn", "refresh": "continue"}
     }
     together = False
-    revision = 1
+    revision = 2
 
     def setup(self) -> None:
         self.founded = 0
