@@ -6,6 +6,7 @@ from polytempo.papers import compression as _compression  # noqa: F401
 from polytempo.papers import concerto as _concerto  # noqa: F401
 from polytempo.papers import echopfl as _echopfl  # noqa: F401
 from polytempo.papers import echopfl_drift as _echopfl_drift  # noqa: F401
+from polytempo.papers import echopfl_promise as _echopfl_promise  # noqa: F401
 from polytempo.papers import fedcompass as _fedcompass  # noqa: F401
 from polytempo.papers import natural as _natural  # noqa: F401
 from polytempo.papers import pace as _pace  # noqa: F401

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polytempo.papers.bench import Bench, Case, Column, Table, benches
-from polytempo.papers.natural import UCI
 from polytempo.report.facts.alone import share_better_off
 
 # The worlds. A table takes one as it is, so that equal rows of different benchmarks are one run.
@@ -303,54 +302,4 @@ add_bench(
         _table("cifar10-groups", {label: ABLATION[label] for label in IN_SHORT}, PARTS, TABLE5),
     ],
     QUICK,
-)
-
-# The promise: nobody is served worse for being slow.
-
-SLOW = {"devices": "slow:0.3x5", "updates": 2_000}
-GROUPS = {**SLOW, "clients": 50, "partition": "groups"}
-PROMISE: dict[str, tuple[str, dict[str, Any]]] = {
-    "mnist-groups": ("MNIST, four groups", {**GROUPS, "data": "mnist", "model": "mlp", "eval_every": 200}),
-    "cifar10-groups": (
-        "CIFAR-10, four groups",
-        {**GROUPS, "data": "cifar10", "model": "lenet", "lr": 0.02, "test_share": 0.8, "eval_every": 400},
-    ),
-    "uci-har": ("UCI-HAR, 30 wearers", {**UCI, "model": "mlp", "eval_every": 300}),
-}
-KEPT = {
-    "fedasync": {"strategy": "fedasync"},
-    "echopfl": METHODS["echopfl"],
-    "no broadcast": NO_BROADCAST,
-    LITERAL: METHODS[LITERAL],
-}
-SLOWEST_FIFTH = Column("accuracy_slowest_fifth", "slowest fifth %", scale=100.0, digits=1)
-benches.add(
-    "echopfl-promise",
-    Bench(
-        "echopfl-promise",
-        "EchoPFL: are slow clients served as well as by FedAsync?",
-        "Not from the paper. 30 % of the clients are slow by 5; FedAsync has its default parameters here.",
-        [
-            Table(
-                name,
-                title,
-                "",
-                settings,
-                [Case(label, case, base="fedasync") for label, case in KEPT.items()],
-                (
-                    SLOWEST_FIFTH,
-                    SERVED,
-                    Column("downloads_ratio", "downloads / FedAsync's"),
-                    Column("virtual_time", "virtual time / FedAsync's", relative=True),
-                ),
-                block="Slowest fifth",
-                heading=title,
-            )
-            for name, (title, settings) in PROMISE.items()
-        ],
-        {**ON_DIGITS, "updates": 400, "eval_every": 100, "partition": "groups"},
-        overview=SLOWEST_FIFTH,
-        seeds=10,
-        first_seed=61,
-    ),
 )
