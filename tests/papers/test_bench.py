@@ -7,8 +7,8 @@ import torch
 from polytempo.core.errors import UserError
 from polytempo.core.model.schema import Schema
 from polytempo.papers import Bench, Case, Column, Table, benches, part_of, quick_form, run_bench
-from polytempo.report.facts.contenders import RECONSTRUCTED
 from polytempo.sim.experiment import make_experiment
+from polytempo.strategies import RECONSTRUCTED
 from polytempo.testing import Planted
 
 SETTINGS = {"data": "digits", "clients": 4, "updates": 8, "target": 0.999}

@@ -9,11 +9,12 @@ from rich.console import Console
 
 from polytempo.core.errors import UserError
 from polytempo.report.facts.alone import Shares, better_off
-from polytempo.report.facts.contenders import RECONSTRUCTED, contenders_of
+from polytempo.report.facts.contenders import contenders_of
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows, markdown_table, rich_table
 from polytempo.sim.result import Result
+from polytempo.strategies import RECONSTRUCTED
 from polytempo.strategies.methods.casa import Casa
 from support.runs import made_run
 from support.synthetic_runs import SHAPES, simple_run, synthetic_run
@@ -36,12 +37,19 @@ def test_runs_that_differ_by_their_preset_are_told_apart_by_its_name_alone(
     monkeypatch.setitem(SHAPES, "casa", (0.8, 300))
 
     def labels(**more: object) -> list[str]:
-        chosen = [{"preset": "settled"}, {"preset": "paper", **more}]
+        chosen = [{"preset": "ours"}, {"preset": "paper", **more}]
         runs = [synthetic_run("casa", parameters=dict(Casa(**given).parameters())) for given in chosen]  # type: ignore[arg-type]
         return [contender.label for contender in contenders_of(runs)]
 
-    assert labels() == ["casa (preset settled)", "casa (preset paper)"]
-    assert labels(gamma=0.3) == ["casa (gamma 0.15, preset settled)", "casa (gamma 0.3, preset paper)"]
+    assert labels() == ["casa (preset ours)", "casa (preset paper)"]
+    assert labels(gamma=0.3) == ["casa (gamma 0.15, preset ours)", "casa (gamma 0.3, preset paper)"]
+
+
+def test_a_preset_of_another_version_is_named_with_all_it_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, "casa", (0.8, 300))
+    used = [dict(Casa().parameters()), {**Casa().parameters(), "preset": "gone", "memory": 0.5}]
+    contenders = contenders_of([synthetic_run("casa", parameters=given) for given in used])
+    assert [one.label for one in contenders] == ["casa (memory 1, preset ours)", "casa (memory 0.5, preset gone)"]
 
 
 def test_table_and_page_warn_of_reconstructed_methods_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,7 @@ from polytempo.learn.asking import asking_kinds
 from polytempo.learn.models import models
 from polytempo.learn.questions import questions
 from polytempo.papers import benches
-from polytempo.report.facts.contenders import RECONSTRUCTED
-from polytempo.strategies import strategies
+from polytempo.strategies import RECONSTRUCTED, strategies
 from polytempo.world.data import datasets
 from polytempo.world.device_types import DeviceType, device_types
 from polytempo.world.devices import device_mixes
@@ -34,7 +33,8 @@ def _strategies() -> Iterable[tuple[str, str]]:
             told = ", ".join(f"{field} = {_value(value)}" for field, value in sets.items())
             described.append(f"\n  preset={preset} sets {told}")
         warning = f"\n  {RECONSTRUCTED}" if cls.reconstructed else ""
-        yield name, _first_sentence(cls) + warning + "".join(described)
+        summary = _first_sentence(cls).removeprefix("Reconstructed: ")
+        yield name, summary[:1].upper() + summary[1:] + warning + "".join(described)
 
 
 def _value(value: Any) -> str:

@@ -11,9 +11,9 @@ from polytempo.papers.bench import Bench, Case, Column, Table, rivals_of
 from polytempo.papers.measuring import Folders, kept_runs, measure_table, measured
 from polytempo.papers.promises import WorldFigures, promises
 from polytempo.papers.records import PUBLISHED, Figures, Measured, Records
-from polytempo.report.facts.contenders import RECONSTRUCTED, is_reconstructed
 from polytempo.report.run import Run
 from polytempo.sim.run import Progress
+from polytempo.strategies import RECONSTRUCTED, is_reconstructed
 
 OVERVIEW = "overview.md"
 RECORDS = "records.json"

@@ -16,16 +16,15 @@ from polytempo.report.facts.alone import better_off, remarks
 from polytempo.report.facts.contenders import (
     AGAIN,
     ALONE,
-    RECONSTRUCTED,
     Contender,
     contenders_of,
     has_target,
-    is_reconstructed,
     mean,
 )
 from polytempo.report.facts.numbers import NOTHING, amount, percent, rounded, shown
 from polytempo.report.run import Run
 from polytempo.sim.result import Figure, Result
+from polytempo.strategies import RECONSTRUCTED, is_reconstructed
 
 _ACCURACIES = (Result.accuracy, Result.accuracy_trained, Result.accuracy_used)
 NAME = 0.5  # of a terminal's width that the names of contenders may take

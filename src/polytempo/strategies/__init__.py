@@ -2,6 +2,22 @@
 names below from here."""
 
 from polytempo.strategies import methods as _methods  # noqa: F401  registers them
-from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy, strategies, strategy
+from polytempo.strategies.base.strategy import (
+    RECONSTRUCTED,
+    Setting,
+    Strategy,
+    is_reconstructed,
+    make_strategy,
+    strategies,
+    strategy,
+)
 
-__all__ = ["Setting", "Strategy", "make_strategy", "strategies", "strategy"]
+__all__ = [
+    "RECONSTRUCTED",
+    "Setting",
+    "Strategy",
+    "is_reconstructed",
+    "make_strategy",
+    "strategies",
+    "strategy",
+]

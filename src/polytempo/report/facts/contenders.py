@@ -12,16 +12,13 @@ import numpy as np
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
 from polytempo.sim.directory import plain
-from polytempo.strategies import make_strategy, strategies
+from polytempo.strategies import is_reconstructed, make_strategy, strategies
 
 ALONE = "standalone"
 PRESET = "parameters.preset"
 AGAIN = "standalone-again"
 """Standalone with other random numbers: what it differs by is chance."""
 
-RECONSTRUCTED = (
-    "Reconstructed: built from what other papers say of it. Do not read its figures as those of the authors' method."
-)
 # What may differ between two runs of one contender: it does not change what the contender is.
 NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
@@ -147,8 +144,12 @@ def without_what_presets_set(strategy: str, keys: Sequence[str], rows: Sequence[
 
 
 def _of_preset(strategy: str, preset: str) -> dict[str, str]:
-    """The parameters of a registered method with this preset and nothing else, as text."""
-    made = make_strategy(strategy, {"preset": preset})
+    """The parameters of a registered method with this preset and nothing else, as text; none of a preset that only
+    another version knows."""
+    try:
+        made = make_strategy(strategy, {"preset": preset})
+    except UserError:
+        return {}
     return {
         f"parameters.{name}": as_text(plain(value)) for name, value in made.parameters().items() if name != "preset"
     }
@@ -162,11 +163,6 @@ def plain_name(setting: str) -> str:
 def has_target(contender: Contender) -> bool:
     """Whether the contender was asked to reach a target accuracy."""
     return any(run.config.get("target") is not None for run in contender.runs)
-
-
-def is_reconstructed(strategy: str) -> bool:
-    """Whether a registered method is known only from how other papers describe it."""
-    return strategy in strategies and strategies[strategy].reconstructed
 
 
 def mean(values: np.ndarray) -> float:

@@ -2,11 +2,11 @@
 
 from html import escape
 
-from polytempo.report.facts.contenders import RECONSTRUCTED, is_reconstructed
 from polytempo.report.facts.runs import Runs
 from polytempo.report.sections.markup import Section, bold, html_note, html_table, named
 from polytempo.report.table import comparison_rows
 from polytempo.sim.result import Result
+from polytempo.strategies import RECONSTRUCTED, is_reconstructed
 
 # Remarks for a reader who meets a column, by its title.
 EXPLAINED = {

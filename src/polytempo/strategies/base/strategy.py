@@ -48,6 +48,11 @@ class Setting:
         return float(torch.linalg.vector_norm(self.initial, dtype=torch.float64))
 
 
+RECONSTRUCTED = (
+    "Reconstructed: built from what other papers say of it. Do not read its figures as those of the authors' method."
+)
+
+
 class Strategy:
     """The base of all methods: one global model, given to whoever's turn it is. A method declares its parameters as
     fields, makes its state in ``setup``, and overrides the events that it cares about.
@@ -57,7 +62,7 @@ class Strategy:
     travels: ClassVar[bool] = True
     """Do models travel between server and clients? If not, they cost no bytes and no network time."""
     reconstructed: ClassVar[bool] = False
-    """Is the method known only from how other papers describe it? Tables say so."""
+    """Is the method known only from how other papers describe it? Tables say so, with ``RECONSTRUCTED``."""
     unmixable: ClassVar[str] = ""
     """Why deltas of several clients cannot be mixed robustly; empty if they can."""
     needs_proxies: ClassVar[bool] = False
@@ -252,6 +257,11 @@ class Strategy:
 
 
 strategies: Registry[type[Strategy]] = Registry("strategy")
+
+
+def is_reconstructed(name: str) -> bool:
+    """Whether a registered method is known only from how other papers describe it."""
+    return name in strategies and strategies[name].reconstructed
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))

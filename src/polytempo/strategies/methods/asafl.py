@@ -1,11 +1,11 @@
 """ASAFL, reconstructed: an adaptive asynchronous federated learning framework for heterogeneous internet of things
 (Zhang et al., 2025).
 
-Known here only from PACE's comparison: it weights the aggregation adaptively by how far models diverge, and has a
-server learning rate eta_s = .01 and a client learning rate eta_c = .01. This is the plainest method that fits: one
-update at a time, and a share that falls with the Euclidean distance between the client's model and the server's, with
-eta_s as the share at no distance. That is small: the model learns evenly and slowly (a mixing of .6, FedAsync's, is
-faster and less even)."""
+A search of public pages and code found neither its authors' paper nor code. It is known here only from PACE's
+comparison: it weights the aggregation adaptively by how far models diverge, and has a server learning rate eta_s = .01
+and a client learning rate eta_c = .01. This is the plainest method that fits: one update at a time, and a share that
+falls with the Euclidean distance between the client's model and the server's, with eta_s as the share at no distance.
+That is small: the model learns evenly and slowly (a mixing of .6, FedAsync's, is faster and less even)."""
 
 import torch
 from pydantic import Field
