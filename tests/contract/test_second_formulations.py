@@ -133,16 +133,22 @@ def test_the_feedback_of_echopfl_is_equation_3(seed: int, rows: int, classes: in
     )
     x, y = rng.normal(size=(rows, 2)).astype(np.float32), rng.integers(0, classes, rows)
     asked = Asked(Scorer(module), torch.from_numpy(x), torch.from_numpy(y), np.arange(rows), weights, weights)
-    answer = questions["fit"](asked)
+    answer = questions["fit-of-all"](asked)
     assert answer["feedback"] == pytest.approx(echopfl.feedback(x @ matrix.T + bias, y), rel=1e-3, abs=1e-6)
 
 
 @seeds
-@pytest.mark.parametrize("by", ["l1", "kl"])
-def test_echopfl_assigns_clients_and_mixes_their_models_as_its_paper_says(by: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("by", "counts_as", "given"),
+    [("l1", 1.0, {"preset": "paper"}), ("l1", 6.0, {"assignment": "l1"}), ("kl", 6.0, {})],
+    ids=["paper", "l1", "kl"],
+)
+def test_echopfl_assigns_clients_and_mixes_their_models_as_its_paper_says(
+    by: str, counts_as: float, given: dict[str, Any], seed: int
+) -> None:
     rng, clients = np.random.default_rng(seed), 7
-    server = echopfl.Clusters(3, 6.0, by)
-    strategy = EchoPFL(assignment=by, first_clusters=3, refine_every=0, broadcast="never")  # type: ignore[arg-type]
+    server = echopfl.Clusters(3, counts_as, by)
+    strategy = EchoPFL(**given, first_clusters=3, refine_every=0, broadcast="never")
     begun(strategy, torch.from_numpy(initial()), clients)
     homes = set()
     for _ in range(80):

@@ -58,12 +58,13 @@ SAMPLE = 100
 """Rows that tell a client's mix of labels well enough. Two passes over all rows take as long as 2/3 of an epoch."""
 
 
-def question(name: str, most_rows: int | None = None) -> Callable[[Answer], Answer]:
+def question(name: str, most_rows: int | None = None) -> Callable[[Answer], Question]:
     """Register a question that is answered from all rows that the client trains on, or from at most this many."""
 
-    def register(answer: Answer) -> Answer:
-        questions.add(name, Question(answer, most_rows))
-        return answer
+    def register(answer: Answer) -> Question:
+        asked = Question(answer, most_rows)
+        questions.add(name, asked)
+        return asked
 
     return register
 
@@ -75,8 +76,8 @@ def loss_statistics(asked: Asked) -> dict[str, float]:
     return {"mean": float(losses.mean()), "mean_square": float(losses.square().mean())}
 
 
-@question("fit", most_rows=SAMPLE)
-def fit(asked: Asked) -> dict[str, Any]:
+@question("fit-of-all")
+def fit_of_all(asked: Asked) -> dict[str, Any]:
     """How well the received model fits (EchoPFL, Eq. 3): ``g = sum_j (F_c^j - F_i^j)^2 / F_i^j * Var(S_c)`` over the
     labels j that the client has, F_c the shares of the predicted labels, F_i of the true ones, S_c the mean soft
     label; and S_c."""
@@ -87,6 +88,13 @@ def fit(asked: Asked) -> dict[str, Any]:
     there = true > 0
     distance = ((predicted - true).square()[there] / true[there]).sum()
     return {"feedback": float(distance * mean.var(unbiased=False)), "soft_labels": mean.tolist()}
+
+
+@question("fit", most_rows=SAMPLE)
+def fit(asked: Asked) -> dict[str, Any]:
+    """The same, from a sample."""
+    answer: dict[str, Any] = fit_of_all(asked)
+    return answer
 
 
 @question("soft-labels", most_rows=SAMPLE)

@@ -39,7 +39,7 @@ def test_an_attribute_of_a_base_that_is_no_field_is_no_parameter() -> None:
 
 
 class Preset(Strategy):
-    preset: Literal["settled", "paper"] = Field("settled")
+    preset: Literal["ours", "paper"] = Field("settled")
     share: float = Field(0.5)
     power: float = Field(1.0)
     presets = {"paper": {"share": 0.1, "power": 2.0}}  # noqa: RUF012
@@ -58,16 +58,16 @@ def test_a_preset_sets_parameters_and_what_is_given_wins(cls: type[Strategy]) ->
 
 
 class UsuallyPaper(Preset):
-    preset: Literal["settled", "paper"] = Field("paper")
+    preset: Literal["ours", "paper"] = Field("paper")
 
 
 def test_the_usual_preset_sets_its_parameters_too() -> None:
     made: Any = as_strategy(UsuallyPaper, "own:UsuallyPaper")
-    assert (made().share, made(share=0.2).share, made(preset="settled").share) == (0.1, 0.2, 0.5)
+    assert (made().share, made(share=0.2).share, made(preset="ours").share) == (0.1, 0.2, 0.5)
 
 
 def test_a_preset_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValidationError, match="'settled' or 'paper'"):
+    with pytest.raises(ValidationError, match="'ours' or 'paper'"):
         as_strategy(Preset, "own:Preset")(preset="papre")  # type: ignore[call-arg]
 
 

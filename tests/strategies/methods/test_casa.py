@@ -86,7 +86,7 @@ def test_casa_mixes_by_the_decay_of_its_cluster():
     assert strategy.model_for(4).tolist() == pytest.approx([3 * alpha * (1 - shrunk), 3 * shrunk])
 
 
-@pytest.mark.parametrize("preset", ["settled", "paper"])
+@pytest.mark.parametrize("preset", ["ours", "paper"])
 def test_casa_finds_the_planted_groups_and_says_why(preset):
     strategy = Casa(preset=preset)
     world = World(strategy, clients=12, groups=3)
@@ -258,7 +258,7 @@ def test_whatever_happens_the_clusters_partition_the_clients_that_are_there(data
         assert len(owners) <= budget
 
 
-@pytest.mark.parametrize("preset", ["settled", "paper"])
+@pytest.mark.parametrize("preset", ["ours", "paper"])
 def test_casa_goes_on_from_a_saved_state(preset):
     strategy, other = Casa(preset=preset), Casa(preset=preset)
     world = World(strategy, clients=12, groups=3)

@@ -75,7 +75,7 @@ def pulled_apart(preset: str) -> Casa:
 
 
 def test_small_pulls_around_a_model_that_has_arrived_do_not_split_its_group():
-    assert clusters_of(pulled_apart("settled")) == [list(range(8))]
+    assert clusters_of(pulled_apart("ours")) == [list(range(8))]
     assert len(clusters_of(pulled_apart("paper"))) > 1
 
 
@@ -126,6 +126,6 @@ def test_an_early_report_is_mixed_in_by_its_staleness():
 
 def test_with_early_reports_severe_heterogeneity_does_not_delay_the_split():
     world = {"clients": 20, "updates": 200, "devices": "slow:0.3x10", "partition": "groups", "seed": 1}
-    early, paper = (simulate("casa", parameters={"preset": preset}, **world) for preset in ("settled", "paper"))
+    early, paper = (simulate("casa", parameters={"preset": preset}, **world) for preset in ("ours", "paper"))
     assert any(mark["kind"] == "report" for mark in early.marks)
     assert early.splits[0]["time"] < (paper.splits[0]["time"] if paper.splits else math.inf)

@@ -72,11 +72,11 @@ def test_the_papers_ages_count_in_updates() -> None:
     assert server.cluster_models()[0].tolist() == pytest.approx([0.025 / (10 * 6 + 1), 0])
 
 
-def test_the_settled_defaults_and_the_papers() -> None:
+def test_our_defaults_and_the_papers() -> None:
     three = (LEFT, RIGHT, vector(0, 4))
-    settled, paper = cdfl(*three).resolved(), cdfl(*three, preset="paper").resolved()
-    assert settled == pytest.approx({"tau0": 4, "b": 1, "sharpness": 1, "b1_bar": 1 / 6})
-    assert cdfl(*three, estimate="paper").resolved() == pytest.approx({**settled, "sharpness": 36})
+    ours, paper = cdfl(*three).resolved(), cdfl(*three, preset="paper").resolved()
+    assert ours == pytest.approx({"tau0": 4, "b": 1, "sharpness": 1, "b1_bar": 1 / 6})
+    assert cdfl(*three, estimate="paper").resolved() == pytest.approx({**ours, "sharpness": 36})
     assert paper == pytest.approx({"tau0": 60, "b": 5, "sharpness": 36, "b1_bar": 1 / 6})
 
 

@@ -152,6 +152,11 @@ def test_fedprox_orders_a_proximal_term_for_every_client():
     assert [order.objective.proximal for order in orders_when_all_are_ready(strategy)] == [0.25] * 3
 
 
+def test_fedasync_orders_a_proximal_term_if_it_has_a_rho():
+    orders = [orders_when_all_are_ready(begun(FedAsync(rho=rho), vector(0.0)))[0] for rho in (0.0, 0.25)]
+    assert [order.objective.proximal for order in orders] == [0.0, 0.25]
+
+
 def test_standalone_clients_go_on_from_their_own_model():
     strategy = begun(Standalone(), vector(0.0))
     strategy.updated(update(1, 0, vector(0), vector(5)), 1.0)

@@ -1,5 +1,10 @@
 """CASA: clustered federated learning with asynchronous clients (Liu et al., KDD 2024), and its ablations.
 
+Two rules are ours, and ``preset="paper"`` is without them (docs/methods/clustering.md has why). A pair's cosines are
+averaged by how far the two moved (``memory``): near the end of training single cosines are noise, and split groups. A
+client that has never handed in is asked for an early report (``patience``): until then it is served the model of the
+largest cluster, and splits wait for it.
+
 Algorithm 2 puts an update into the buffers of members whose starts are near its own. A member that is not in training
 has none; it counts as starting from the newest version, from which it will."""
 
@@ -36,8 +41,8 @@ ENTRIES_PER_CLIENT = 10
 class DynamicClusters(Clustered, ABC):
     """Clusters that are found while they are trained (section 4.3); how much an update counts is up to ``decay``."""
 
-    preset: Literal["settled", "paper"] = Field(
-        "settled", description="paper: only the last cosine of a pair counts, and there are no early reports"
+    preset: Literal["ours", "paper"] = Field(
+        "ours", description="paper: only the last cosine of a pair counts, and there are no early reports"
     )
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
     gamma: float = Field(0.15, gt=0, description="a cluster splits when alpha_c < eigengap^gamma")

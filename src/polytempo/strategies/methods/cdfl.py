@@ -24,7 +24,7 @@ class CDFL(Mixtures):
     """On a model v that was trained from u of version tau: ``t <- t + 1``, estimate the mixture a, move every cluster
     model that it concerns, ``w_k <- lerp(w_k, v, beta0 beta_1k beta_2)``, and answer ``sum_k a_k w_k``. With an age
     over tau0 the client is deprecated: it changes no cluster model, and its answer uses a fresh estimate; with
-    ``preset="paper"`` its last mixture, as Algorithm 1 has it, which is much worse.
+    ``ages="updates"`` its last mixture, as Algorithm 1 has it, which is much worse.
 
     The estimate goes by where v - u points: how much is in it of what each proxy set teaches (``lessons_in``), in units
     of how far that usually differs between clusters (``standardised_mixture``). It takes no forward pass, and the level
@@ -49,7 +49,7 @@ class CDFL(Mixtures):
     tau0: float | None = Field(None, gt=0, description="age from which a client is deprecated (default 4; paper 20 K)")
     rho: float = Field(0.1, ge=0, description="of the clients' proximal term, to the model they were answered with")
 
-    presets: ClassVar[Presets] = {"paper": {"estimate": "paper"}}
+    presets: ClassVar[Presets] = {"paper": {"ages": "updates", "estimate": "paper"}}
     revision = 1
 
     @model_validator(mode="after")
@@ -77,11 +77,11 @@ class CDFL(Mixtures):
             """``F(w_k; D_k)``"""
 
     def resolved(self) -> dict[str, Any]:
-        k, paper = self.k, self.preset == "paper"
+        k = self.k
         return super().resolved() | {
             "sharpness": self._usual_sharpness() if self.sharpness is None else self.sharpness,
             "b1_bar": 1 / (2 * k) if self.b1_bar is None else self.b1_bar,
-            "tau0": (20.0 * k if paper else 4.0) if self.tau0 is None else self.tau0,
+            "tau0": (4.0 if self.ages == "clients" else 20.0 * k) if self.tau0 is None else self.tau0,
         }
 
     def _usual_sharpness(self) -> float:
@@ -98,7 +98,7 @@ class CDFL(Mixtures):
         self.t += 1
         used, age = self.resolved(), self.age(update)
         deprecated = age > used["tau0"]
-        if deprecated and self.preset == "paper":
+        if deprecated and self.ages == "updates":
             return
         shares = self._estimate(update)
         if shares is None:

@@ -40,13 +40,13 @@ UPDATES_PER_CLIENT = 4
 class EchoPFL(Clustered):
     """Nobody is dropped or decayed for being slow. The first C updates found clusters; every later one joins the
     cluster whose members' soft labels are nearest (the paper: the nearest model, ``argmin_c ||u_i - v_c||_1``, Eq. 1),
-    and is mixed into it, ``v_c <- lerp(v_c, u_i, 6 / (members + 6))``. Then the fresh model is broadcast to the members
-    in training, if that pays. From time to time the clients that a cluster fits worst are expanded into a new one, and
-    the most alike clusters merged."""
+    and is mixed into it as q of its members, ``v_c <- lerp(v_c, u_i, q / (members + q))``. Then the fresh model is
+    broadcast to the members in training, if that pays. From time to time the clients that a cluster fits worst are
+    expanded into a new one, and the most alike clusters merged."""
 
-    preset: Literal["settled", "paper"] = Field(
-        "settled",
-        description="paper: l1, rnn and continue; an update counts as one member, and no clusters are alike",
+    preset: Literal["ours", "paper"] = Field(
+        "ours",
+        description="paper: its rules, literally",
     )
     first_clusters: int = Field(2, ge=1, description="C, how many of the first updates found a cluster")
     assignment: Rule = Field(
@@ -57,10 +57,13 @@ class EchoPFL(Clustered):
     counts_as: float = Field(
         6.0,
         gt=0,
-        description="members that an update counts as: its share in the model is counts_as/(members + counts_as)",
+        description="q, members that an update counts as: its share in the model is counts_as/(members + counts_as)",
     )
     refine_every: int | None = Field(
         None, ge=0, description="updates between two expansions; unset: four per client; 0: clusters stay as they are"
+    )
+    feedback_from: Literal["sample", "all"] = Field(
+        "sample", description="the rows by which a client says how well its model fits: a sample of 100, or all"
     )
     merge_above: float = Field(2.0, ge=1, description="h_m, merge while there are more than this many times C")
     alike_below: float = Field(
@@ -84,7 +87,14 @@ class EchoPFL(Clustered):
     )
 
     presets: ClassVar[Presets] = {
-        "paper": {"assignment": "l1", "counts_as": 1.0, "alike_below": 0.0, "broadcast": "rnn", "refresh": "continue"}
+        "paper": {
+            "assignment": "l1",
+            "counts_as": 1.0,
+            "feedback_from": "all",
+            "alike_below": 0.0,
+            "broadcast": "rnn",
+            "refresh": "continue",
+        }
     }
     together = False
     revision = 2
@@ -122,7 +132,7 @@ class EchoPFL(Clustered):
             client,
             self.clusters.branches[offered[0]],
             candidates=self.clusters.candidates(offered) if len(offered) > 1 else None,
-            questions=((FIT,) if self._period() else ()) + self._rule.questions,
+            questions=((FIT[self.feedback_from],) if self._period() else ()) + self._rule.questions,
             trainable=(self.setting.schema.last_layer,) if offered[0] in self.fine_tuned else (),
         )
 

@@ -16,7 +16,6 @@ class FedAsync(Asynchronous):
 
     mixing: float = Field(0.6, gt=0, le=1, description="alpha, the share of a fresh update in the new model")
     staleness: Staleness = Field(Polynomial(0.5), description="s(tau): constant, polynomial:A or hinge:A:B")
-
     rho: float = Field(0.0, ge=0, description="weight of the proximal term in the clients' loss")
 
     def order_for(self, client: int, now: float) -> Train:

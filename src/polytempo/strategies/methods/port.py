@@ -4,7 +4,7 @@ The weights are those of the paper. Its authors' code, in Plato, does not look a
 most one version old: ``preset="plato"``. Older updates it compares with what separates the server's model from the one
 that round r - 2 made. In round r the server has the model of round r - 1, so this is the last step, as in the paper."""
 
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Train
-from polytempo.strategies.base.strategy import Strategy, strategy
+from polytempo.core.validation import OR_NONE
+from polytempo.strategies.base.strategy import Presets, Strategy, strategy
 from polytempo.strategies.parts.cosines import cosine, norm
 from polytempo.strategies.parts.rounds import weighted_mean
 
@@ -24,13 +25,16 @@ class Port(Strategy):
     update is and the less it opposes the last step, the more it counts. Whoever is still training from a model more
     than Omega versions old is asked to report what it has. The cosine is 0 before the first step."""
 
-    preset: Literal["paper", "plato"] = Field(
-        "paper", description="plato: the cosine counts as 1 where an update is at most one version old"
+    preset: Literal["paper", "plato"] = Field("paper", description="plato: as in the authors' code")
+    trusted: Annotated[int | None, OR_NONE] = Field(
+        None, ge=0, description="staleness up to which an update's cosine counts as 1, or none"
     )
     min_updates: int = Field(5, ge=1, description="m, updates per server step")
     freshness: float = Field(1.0, gt=0, description="a, weight of an update's freshness")
     agreement: float = Field(1.0, ge=0, description="b, weight of an update's agreement with the last step")
     staleness_bound: int = Field(10, ge=1, description="Omega, server steps after which a client is asked to report")
+
+    presets: ClassVar[Presets] = {"plato": {"trusted": 1}}
 
     def setup(self) -> None:
         self.buffer: list[Update] = []
@@ -72,7 +76,7 @@ class Port(Strategy):
         return update.weight * (self.freshness * fresh + self.agreement * (1 + self._cosine(update, delta)) / 2)
 
     def _cosine(self, update: Update, delta: Tensor) -> float:
-        if self.preset == "plato" and self.tau(update) <= 1:
+        if self.trusted is not None and self.tau(update) <= self.trusted:
             return 1.0
         return cosine(delta, self.last_step, norm(delta) * norm(self.last_step))
 

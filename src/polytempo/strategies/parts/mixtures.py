@@ -1,7 +1,7 @@
 """Mixtures: K cluster models, and clients whose data are mixtures of the clusters' (CDFL and FedSoft-Async)."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.strategies.base.strategy import Strategy, parameters
+from polytempo.strategies.base.strategy import Presets, Strategy, parameters
 from polytempo.strategies.parts.proxies import proxy_sets
 from polytempo.strategies.parts.staleness import Hinge
 
@@ -23,14 +23,16 @@ class Mixtures(Strategy):
     hands in once. Counted in updates, as the paper does, an age that is usual among many clients would be a great one
     and its numbers freeze the clusters."""
 
-    preset: Literal["settled", "paper"] = Field(
-        "settled", description="settled: ages count in clients; paper: in updates, and with the paper's numbers"
+    preset: Literal["ours", "paper"] = Field("ours", description="paper: its rules and numbers")
+    ages: Literal["clients", "updates"] = Field(
+        "clients", description="in what ages count; in updates as the paper has it, with its numbers"
     )
     beta0: float = Field(0.025, gt=0, le=1, description="the most that an update moves a cluster model")
     a: float = Field(10.0, ge=0, description="how fast older updates count less")
     b: float | None = Field(None, ge=0, description="age up to which an update counts in full (default 1; paper 5)")
     specialise: int = Field(5, ge=0, description="epochs of each cluster model on its own proxy set at the beginning")
 
+    presets: ClassVar[Presets] = {"paper": {"ages": "updates"}}
     needs_proxies = True
     unmixable = "an update moves several cluster models at once, each by its share"
 
@@ -42,11 +44,11 @@ class Mixtures(Strategy):
         """Client -> its last known mixture."""
 
     def resolved(self) -> dict[str, Any]:
-        return {"b": (5.0 if self.preset == "paper" else 1.0) if self.b is None else self.b}
+        return {"b": (1.0 if self.ages == "clients" else 5.0) if self.b is None else self.b}
 
     def age(self, update: Update) -> float:
         """How old the model is that the update came from."""
-        unit = 1 if self.preset == "paper" else max(len(self.participation.members), 1)
+        unit = max(len(self.participation.members), 1) if self.ages == "clients" else 1
         return (self.t - update.version) / unit
 
     def freshness(self, age: float) -> float:
@@ -55,7 +57,7 @@ class Mixtures(Strategy):
         The paper's age is ``e_k - tau`` with e_k the last time that cluster k was moved; where an update moves it that
         is now."""
         b = self.resolved()["b"]
-        if self.preset == "paper":
+        if self.ages == "updates":
             return 1.0 if age < b else 1 / (self.a * age + 1)
         return Hinge(self.a, b)(age)
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.strategies.parts.soft_labels import FIT, divergence, members_soft_label
+from polytempo.strategies.parts.soft_labels import divergence, fit_in, members_soft_label
 
 FEWEST = 5
 """Clients with a feedback that a cluster must have to be expanded."""
@@ -19,8 +19,7 @@ WORST = 1e9
 
 def feedback_in(answers: Mapping[str, Any]) -> float | None:
     """The feedback that a client answers; None for anything else, since clients may send what they like."""
-    fit = answers.get(FIT)
-    feedback = fit.get("feedback") if isinstance(fit, dict) else None
+    feedback = fit_in(answers).get("feedback")
     return float(feedback) if isinstance(feedback, int | float) and 0 <= feedback <= WORST else None
 
 

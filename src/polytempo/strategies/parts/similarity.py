@@ -16,8 +16,8 @@ CONNECTED = 1e-6
 @stateful
 class Similarity(Attributes):
     """A symmetric matrix over the numbers of all clients that ever joined, ones on its diagonal, NaN where two were
-    never compared. An entry is the mean of a pair's cosines, each weighted by how far the two had moved. It takes eight
-    bytes for every entry."""
+    never compared. An entry is the mean of a pair's cosines, each weighted by the lengths of what was compared: of
+    deltas, how far the two had moved. It takes eight bytes for every entry."""
 
     def __init__(self) -> None:
         self.values = np.ones((0, 0), np.float32)

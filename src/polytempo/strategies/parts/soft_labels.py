@@ -8,8 +8,9 @@ import numpy as np
 
 SOFT_LABELS = "soft-labels"
 """The question for the soft label of the trained model."""
-FIT = "fit"
-"""The question how well the received model fits, answered with its feedback and its soft label."""
+FIT = {"sample": "fit", "all": "fit-of-all"}
+"""The question how well the received model fits, answered with its feedback and its soft label, by the rows that it is
+answered from."""
 SMALLEST = 1e-6
 """Added to every share, so that a class that one side never names does not make two sides infinitely unlike."""
 ROUNDING = 1e-3
@@ -29,9 +30,13 @@ def as_soft_label(answer: Any) -> np.ndarray | None:
 
 def soft_label_in(answers: Mapping[str, Any]) -> np.ndarray | None:
     """The soft label that a client answers: of the model it trained, else of the one it received."""
-    fit = answers.get(FIT)
-    received = fit.get("soft_labels") if isinstance(fit, dict) else None
-    return as_soft_label(answers.get(SOFT_LABELS, received))
+    return as_soft_label(answers.get(SOFT_LABELS, fit_in(answers).get("soft_labels")))
+
+
+def fit_in(answers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a client answers of how well the received model fits; empty if it says nothing of it."""
+    fit = next((answers[name] for name in FIT.values() if name in answers), None)
+    return fit if isinstance(fit, dict) else {}
 
 
 def comparable(labels: Mapping[int, np.ndarray]) -> list[int]:
