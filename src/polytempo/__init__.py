@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from polytempo.serve.client.client import Client
     from polytempo.serve.client.ledger import Ledger
     from polytempo.serve.client.personal import judged
+    from polytempo.track.callback import Callback
 
-__all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "judged", "simulate"]
+__all__ = ["Callback", "Client", "Encodings", "Ledger", "Privacy", "Run", "judged", "simulate"]
 
 _HOMES = {
+    "Callback": "polytempo.track.callback",
     "Client": "polytempo.serve.client.client",
     "Encodings": "polytempo.core.model.encodings",
     "Ledger": "polytempo.serve.client.ledger",

@@ -1,6 +1,6 @@
 """The Python interface: ``simulate`` runs a strategy and returns a Run with its figures, history and plots."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,9 @@ from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import Progress, run_experiment
+from polytempo.track.callback import Callback
+from polytempo.track.trackers import make_trackers
+from polytempo.track.watching import Callbacks
 
 
 def simulate(
@@ -16,13 +19,17 @@ def simulate(
     out: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
     objects: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
+    track: str | Sequence[str] = (),
     **settings: Any,
 ) -> Run:
     """Simulate one strategy. Settings are the options of ``polytempo run`` with underscores (``data``, ``clients``,
     ``partition``, ``devices``, ``lr``, ``seed`` ...), ``parameters`` the strategy's own. With ``out``, the run is
-    kept in that directory, together with its report."""
+    kept in that directory, together with its report. ``callbacks`` are told of every update and evaluation, ``track``
+    names trackers that log them: tensorboard, mlflow, wandb."""
     experiment = make_experiment(strategy=strategy, **settings)
-    return simulate_experiment(experiment, None if out is None else Path(out), progress, objects)
+    told = [*callbacks, *make_trackers([track] if isinstance(track, str) else track)]
+    return simulate_experiment(experiment, None if out is None else Path(out), progress, objects, callbacks=told)
 
 
 def simulate_experiment(
@@ -31,15 +38,18 @@ def simulate_experiment(
     progress: Callable[[Progress], None] | None = None,
     objects: Mapping[str, Any] | None = None,
     reuse: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Simulate an experiment that is already put together. With ``reuse``, a finished run with the same settings that
-    lies in the directory is taken as it is."""
+    lies in the directory is taken as it is, and callbacks are told nothing."""
     if reuse and directory is not None and is_finished(experiment, directory):
         return Run.load(directory)
-    done = run_experiment(experiment, directory, progress, objects=objects)
-    run = Run(done.config, done.result, done.history, done.splits, done.regroupings, done.similarity, done.used)
-    if directory is not None:
-        from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
+    with Callbacks(callbacks) as watching:
+        done = run_experiment(experiment, directory, progress, objects=objects, watcher=watching)
+        run = Run(done.config, done.result, done.history, done.splits, done.regroupings, done.similarity, done.used)
+        if directory is not None:
+            from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
 
-        write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")
+            write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")
+        watching.end(run)
     return run

@@ -87,6 +87,18 @@ def test_the_method_with_a_rule_of_the_docs_runs(tmp_path, monkeypatch):
     assert run.accuracy_used > run.accuracy
 
 
+def test_the_callback_of_the_docs_watches(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    callback, use = blocks(DOCS / "guides/trackers.md")
+    (tmp_path / "watching.py").write_text(callback)
+    exec(use, {})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 12  # eleven evaluations and the end
+    assert "slowest fifth" in printed[0]
+    assert printed[-1].startswith("fedasync: client ")
+
+
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example, _ = blocks(ROOT / "README.md")

@@ -21,9 +21,10 @@ LEVEL = {
     "serve": 3,
     "testing": 4,
     "report": 4,
-    "api": 5,
-    "papers": 6,
-    "cli": 7,
+    "track": 5,
+    "api": 6,
+    "papers": 7,
+    "cli": 8,
 }
 
 

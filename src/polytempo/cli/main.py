@@ -23,7 +23,7 @@ from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing
-from polytempo.cli.options import AllowImport, Json, Set, parse_assignments, with_options
+from polytempo.cli.options import AllowImport, Callbacks, Json, Set, Track, parse_assignments, with_options
 from polytempo.cli.progress import progress_bar
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
@@ -34,6 +34,7 @@ from polytempo.report.run import Run
 from polytempo.report.table import comparison_figures, rich_table
 from polytempo.serve.process.ending import StuckError, end_process
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
+from polytempo.track.trackers import make_callbacks
 from polytempo.world.data.download import get_dataset
 
 app = typer.Typer(
@@ -82,6 +83,8 @@ def run(
     set_: Set = [],  # noqa: B006
     out: Out = None,
     allow_import: AllowImport = [],  # noqa: B006
+    callback: Callbacks = [],  # noqa: B006
+    track: Track = [],  # noqa: B006
     as_json: Json = False,
     quiet: Quiet = False,
     *,
@@ -100,7 +103,7 @@ def run(
     with progress_bar(quiet) as bar:
         bar.begin(experiment.strategy)
         with _continuable(f"--out {out}"):
-            done = simulate_experiment(experiment, out, bar.show)
+            done = simulate_experiment(experiment, out, bar.show, callbacks=make_callbacks(callback, track))
     _show([done], out / "report.html", quiet, as_json)
     if as_json:
         print(json.dumps(dict(done.result)))
@@ -113,6 +116,8 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="runs per strategy, with seeds SEED, SEED + 1, ...")] = 3,
     set_: Set = [],  # noqa: B006
     out: Out = None,
+    callback: Callbacks = [],  # noqa: B006
+    track: Track = [],  # noqa: B006
     as_json: Json = False,
     quiet: Quiet = False,
     *,
@@ -130,7 +135,8 @@ def compare(
             label = f"{_label(experiment.strategy)}-seed{experiment.seed}"
             bar.begin(f"{label} ({len(runs) + 1} of {len(experiments)})")
             with _continuable(f"--out {out}"):
-                runs.append(simulate_experiment(experiment, out / label, bar.show, reuse=True))
+                told = make_callbacks(callback, track)
+                runs.append(simulate_experiment(experiment, out / label, bar.show, reuse=True, callbacks=told))
     page = write_report(runs, out / "report.html", " · ".join(strategies))
     _show(runs, page, quiet, as_json)
     if as_json:

@@ -37,6 +37,11 @@ AcceptVersion = Annotated[
     bool, typer.Option("--accept-version", help="Replay with this version of the code what another one wrote.")
 ]
 LoseTail = Annotated[bool, typer.Option("--lose-tail", help="Go on although events that cannot be replayed are lost.")]
+Callbacks = Annotated[
+    list[str],
+    typer.Option("--callback", metavar="FILE.py:NAME", help="your own callback, told of the run; may be repeated"),
+]
+Track = Annotated[list[str], typer.Option(help="log to tensorboard, mlflow or wandb; may be repeated")]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the strategy")]
 
 

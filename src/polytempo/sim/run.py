@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from polytempo.core.errors import UserError
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import digest, save
 from polytempo.sim.agenda import Kind
@@ -35,6 +36,7 @@ from polytempo.sim.records.measures import cluster_figures, device_figures
 from polytempo.sim.records.used import UsedRows, write_used
 from polytempo.sim.result import Result
 from polytempo.sim.simulator import Simulator
+from polytempo.sim.watcher import Watcher
 from polytempo.sim.world import begun_with, make_world, proxy_sets_of, warm_up
 from polytempo.strategies import Strategy
 from polytempo.strategies.base.served import served_models
@@ -81,9 +83,10 @@ def run_experiment(
     progress: Callable[[Progress], None] | None = None,
     checkpoint_seconds: float = 30.0,
     objects: Mapping[str, Any] | None = None,
+    watcher: Watcher | None = None,
 ) -> Finished:
     """Simulate to the end. With a directory, leave a run there; a run that was cut off there goes on from its last
-    checkpoint and ends as if nothing had happened."""
+    checkpoint and ends as if nothing had happened. The watcher looks on until the last event."""
     history, clock = History(), _Clock()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # bit-identical sums, and the cores belong to the workers
@@ -93,7 +96,9 @@ def run_experiment(
         with claimed(directory):
             if directory is not None:
                 clock = _resume(simulator, directory, config)
-            _simulate(simulator, clock, directory, progress, checkpoint_seconds)
+            if watcher is not None:
+                watcher.begin(config, history, directory)
+            _simulate(simulator, clock, directory, progress, checkpoint_seconds, watcher)
             finished = _finished(experiment, simulator, clock, config)
             if directory is not None:
                 _write(finished, simulator, directory)
@@ -167,8 +172,10 @@ def _simulate(
     directory: Path | None,
     progress: Callable[[Progress], None] | None,
     checkpoint_seconds: float,
+    watcher: Watcher | None,
 ) -> None:
-    """Run, and between events save checkpoints and show progress. Adds the time spent to the clock."""
+    """Run, and between events save checkpoints, show progress and let the watcher look. Adds the time spent to the
+    clock."""
     before = _Clock(clock.wall, clock.training, clock.working)
     began = saved_at = shown_at = time.perf_counter()
 
@@ -198,10 +205,23 @@ def _simulate(
         if progress is not None and now - shown_at >= 0.1:
             progress(_standing(simulator))
             shown_at = now
+        if watcher is not None:
+            with _kept(checkpoint):
+                watcher.look(simulator.history)
 
     with _ctrl_c_noted() as interrupted:
         simulator.run(after_event)
     read_clock()
+
+
+@contextmanager
+def _kept(checkpoint: Callable[[], None]) -> Iterator[None]:
+    """An error of whoever looks on is not to cost the run."""
+    try:
+        yield
+    except UserError:
+        checkpoint()
+        raise
 
 
 def _standing(simulator: Simulator) -> Progress:

@@ -24,7 +24,7 @@ def explained(strategy: Strategy, event: str) -> Iterator[None]:
         raise StrategyError(f"{_name(strategy)} fails at {event}: {error}") from error
     except (Exception, SystemExit) as error:
         raised = "".join(traceback.format_exception_only(error)).strip()
-        raise StrategyError(f"{_name(strategy)} fails at {event}: {raised}\n{_own_stack(error)}") from error
+        raise StrategyError(f"{_name(strategy)} fails at {event}: {raised}\n{own_stack(error)}") from error
 
 
 def _name(strategy: Strategy) -> str:
@@ -33,7 +33,7 @@ def _name(strategy: Strategy) -> str:
     return type(strategy).__name__
 
 
-def _own_stack(error: BaseException) -> str:
+def own_stack(error: BaseException) -> str:
     """From the first line that is not Polytempo's on. Of a method of Polytempo's own: the last lines."""
     frames = traceback.extract_tb(error.__traceback__)
     own = next((i for i, frame in enumerate(frames) if not frame.filename.startswith(PACKAGE)), 0)
