@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from polytempo.report.notebook import live_progress
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
@@ -17,7 +18,7 @@ def simulate(
     strategy: str,
     *,
     out: str | Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | Literal[False] | None = None,
     objects: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
     track: str | Sequence[str] = (),
@@ -26,10 +27,15 @@ def simulate(
     """Simulate one strategy. Settings are the options of ``polytempo run`` with underscores (``data``, ``clients``,
     ``partition``, ``devices``, ``lr``, ``seed`` ...), ``parameters`` the strategy's own. With ``out``, the run is
     kept in that directory, together with its report. ``callbacks`` are told of every update and evaluation, ``track``
-    names trackers that log them: tensorboard, mlflow, wandb."""
+    names trackers that log them: tensorboard, mlflow, wandb. A notebook shows live progress, unless ``progress`` is
+    False or a function that is told of it."""
     experiment = make_experiment(strategy=strategy, **settings)
     told = [*callbacks, *make_trackers([track] if isinstance(track, str) else track)]
-    return simulate_experiment(experiment, None if out is None else Path(out), progress, objects, callbacks=told)
+    directory = None if out is None else Path(out)
+    if progress is not None:
+        return simulate_experiment(experiment, directory, progress or None, objects, callbacks=told)
+    with live_progress(experiment.strategy) as shown:
+        return simulate_experiment(experiment, directory, shown, objects, callbacks=told)
 
 
 def simulate_experiment(

@@ -183,6 +183,12 @@ class Run(HasFigures):
     def __repr__(self) -> str:
         return f"<Run {self.summary()}>"
 
+    def _repr_html_(self) -> str:
+        """As the value of a notebook's cell."""
+        from polytempo.report.notebook import run_html
+
+        return run_html(self)
+
     def plot(self, path: Path | str | None = None) -> "Figure":
         """Accuracy against virtual time and updates, staleness, and who trained when; saved if a path is given."""
         # matplotlib is slow to load, and most runs are never plotted
