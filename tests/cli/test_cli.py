@@ -322,7 +322,7 @@ def test_an_own_file_may_import_its_neighbour(polytempo, tmp_path):
 
 
 def test_ctrl_c_ends_with_130_and_says_how_to_go_on(polytempo, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "simulate_experiment", interrupted)

@@ -67,13 +67,19 @@ TABLES = {
 }
 
 
-def listing(what: str) -> Table:
-    """A table of all things of one kind."""
+def rows_of(what: str) -> list[tuple[str, str]]:
+    """Names and summaries of all things of one kind."""
     if what not in TABLES:
         raise UserError(unknown("list", what, TABLES))
+    return list(TABLES[what]())
+
+
+def listing(what: str) -> Table:
+    """A table of all things of one kind."""
+    rows = rows_of(what)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(max_width=30, overflow="fold", style="bold")
     table.add_column()
-    for name, summary in TABLES[what]():
+    for name, summary in rows:
         table.add_row(name, Text(summary))  # as it is: rich would read hinge:A:B as an emoji
     return table

@@ -22,14 +22,15 @@ from polytempo.cli.devices import devices
 from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
-from polytempo.cli.listing import TABLES, listing
-from polytempo.cli.options import AllowImport, Callbacks, Json, Set, Track, parse_assignments, with_options
+from polytempo.cli.listing import TABLES, listing, rows_of
+from polytempo.cli.options import AllowImport, Callbacks, Csv, Json, Set, Track, parse_assignments, with_options
 from polytempo.cli.progress import progress_bar
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
 from polytempo.core.errors import StrategyError, UserError, exit_code
 from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
+from polytempo.report.csv_table import bench_csv, comparison_csv, csv_text
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_figures, rich_table
 from polytempo.serve.process.ending import StuckError, end_process
@@ -86,11 +87,13 @@ def run(
     callback: Callbacks = [],  # noqa: B006
     track: Track = [],  # noqa: B006
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     *,
     settings: dict[str, Any],
 ) -> None:
     """Simulate one strategy."""
+    _check_form(as_json, as_csv)
     parameters = parse_assignments(set_)
     if strategy.endswith(".toml"):
         experiment = read_experiment(Path(strategy), parameters, settings, allow_import)
@@ -98,13 +101,13 @@ def run(
         warn_of_unused("the command line", (), allow_import)
         experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
     if experiment.defences() and not quiet:
-        print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json else sys.stdout)
+        print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json or as_csv else sys.stdout)
     out = out or _new_directory(f"{_label(experiment.strategy)}-{_label(experiment.data)}")
     with progress_bar(quiet) as bar:
         bar.begin(experiment.strategy)
         with _continuable(f"--out {out}"):
             done = simulate_experiment(experiment, out, bar.show, callbacks=make_callbacks(callback, track))
-    _show([done], out / "report.html", quiet, as_json)
+    _show([done], out / "report.html", quiet, as_json, as_csv)
     if as_json:
         print(json.dumps(dict(done.result)))
 
@@ -119,6 +122,7 @@ def compare(
     callback: Callbacks = [],  # noqa: B006
     track: Track = [],  # noqa: B006
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     *,
     settings: dict[str, Any],
@@ -127,6 +131,7 @@ def compare(
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
     from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
 
+    _check_form(as_json, as_csv)
     experiments = comparison(strategies, seeds, parse_assignments(set_), settings)
     out = out or _new_directory("compare")
     runs: list[Run] = []
@@ -138,7 +143,7 @@ def compare(
                 told = make_callbacks(callback, track)
                 runs.append(simulate_experiment(experiment, out / label, bar.show, reuse=True, callbacks=told))
     page = write_report(runs, out / "report.html", " · ".join(strategies))
-    _show(runs, page, quiet, as_json)
+    _show(runs, page, quiet, as_json, as_csv)
     if as_json:
         print(json.dumps(comparison_figures(runs)))
 
@@ -150,6 +155,7 @@ def report(
     graph_at: Annotated[
         list[float], typer.Option(help="a virtual time (s) at which to show who learns from whom; may be repeated")
     ] = [],  # noqa: B006
+    as_csv: Csv = False,
 ) -> None:
     """Overlay runs that are there in one report."""
     from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
@@ -162,13 +168,16 @@ def report(
             print(f"polytempo: {directory} holds no finished run and is left out.", file=sys.stderr)
     if not runs:
         raise UserError("No finished run was found. Expected directories that polytempo run or compare wrote.")
-    _show(runs, write_report(runs, out, "Runs", graph_at), quiet=False, as_json=False)
+    _show(runs, write_report(runs, out, "Runs", graph_at), quiet=False, as_csv=as_csv)
 
 
 @app.command("list")
-def list_(what: Annotated[str, typer.Argument(help=", ".join(TABLES))]) -> None:
+def list_(what: Annotated[str, typer.Argument(help=", ".join(TABLES))], as_csv: Csv = False) -> None:
     """List the strategies, data sets, models, partitions or devices there are."""
-    Console().print(listing(what))
+    if as_csv:
+        print(csv_text(["name", "summary"], rows_of(what)), end="")
+    else:
+        Console().print(listing(what))
 
 
 @app.command()
@@ -180,6 +189,7 @@ def bench(
     seeds: Annotated[int | None, typer.Option(min=1, help="runs per row")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets lie")] = None,
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("results"),
+    as_csv: Csv = False,
     quiet: Quiet = False,
 ) -> None:
     """Run what a paper shows as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
@@ -190,9 +200,12 @@ def bench(
     chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
     with progress_bar(quiet) as bar, _continuable(f"--out {out}"):
         written = run_bench(chosen, benches[name], out, data_dir, bar.begin, bar.show)
-    for table in written:
-        print(table.read_text())
-    Console().print(f"Written to {out / chosen.name}", soft_wrap=True)
+    if as_csv:
+        data = [path for table in written if (path := table.with_suffix(".json")).exists()]
+        print("\n".join(bench_csv(json.loads(path.read_text())) for path in data), end="")
+    else:
+        print(*(f"{table.read_text()}\n" for table in written), sep="", end="")
+    Console(stderr=as_csv).print(f"Written to {out / chosen.name}", soft_wrap=True)
 
 
 SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release, backup, restore, erase)
@@ -227,11 +240,20 @@ def _continuable(same: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _show(runs: list[Run], page: Path, quiet: bool, as_json: bool) -> None:
+def _check_form(as_json: bool, as_csv: bool) -> None:
+    if as_json and as_csv:
+        raise UserError("--json and --csv both print to stdout. Give one of them.")
+
+
+def _show(runs: list[Run], page: Path, quiet: bool, as_json: bool = False, as_csv: bool = False) -> None:
+    """The table and where the report is, with --json on stderr; with --csv the table alone on stdout."""
     if not quiet:
-        console = Console(stderr=as_json)
-        console.print(rich_table(runs))
+        console = Console(stderr=as_json or as_csv)
+        if not as_csv:
+            console.print(rich_table(runs))
         console.print(f"Report: {page}", soft_wrap=True)
+    if as_csv:
+        print(comparison_csv(runs), end="")
 
 
 def _new_directory(name: str) -> Path:

@@ -18,6 +18,7 @@ GIVEN_OTHERWISE = ("strategy", "parameters", "drift")
 """Fields that most commands take in another form: as an argument, as --set, in a file."""
 
 Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
+Csv = Annotated[bool, typer.Option("--csv", help="print the table as CSV on stdout")]
 AllowImport = Annotated[
     list[str],
     typer.Option(

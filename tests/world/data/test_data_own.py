@@ -63,6 +63,10 @@ def test_files_that_are_not_what_they_are_called_are_refused(tmp_path: Path) -> 
         ("a,Label,c\n1,no,2\n3,yes,4\n", [[1, 2], [3, 4]], [0, 1]),
         ("y,1,2\n5,1,2\n6,3,4\n", [[1, 2], [3, 4]], [0, 1]),
         ("1,2,cat\n\n3,4,ant\n", [[1, 2], [3, 4]], [1, 0]),
+        ("1;2;0\n3;4;1\n", [[1, 2], [3, 4]], [0, 1]),
+        ("a\ty\tb\n1\tno\t2\n3\tyes\t4\n", [[1, 2], [3, 4]], [0, 1]),
+        ("1|2|a;b\n3|4|a\n", [[1, 2], [3, 4]], [1, 0]),
+        ('1,2,"a;b"\n3,4,"c;d"\n', [[1, 2], [3, 4]], [0, 1]),
     ],
 )
 def test_a_csv_label_is_the_column_of_that_name_or_the_last(tmp_path: Path, text: str, x: list, y: list) -> None:
@@ -75,7 +79,13 @@ def test_a_csv_label_is_the_column_of_that_name_or_the_last(tmp_path: Path, text
     ("text", "reason"),
     [
         ("1,2,0\n1,oops,1\n", "data row 2: .*oops"),
-        ("1,2,0\n1,1\n", "data row 2 has 2 columns"),
+        ("1,2,0\n1,1\n", "data row 2 has 2 columns separated by commas, the first 3"),
+        ("1;2;0\n1;1\n", "data row 2 has 2 columns separated by semicolons"),
+        (
+            "1,5;2,5;0\n3,5;4,5;1\n",
+            r"data row 1: .*3,5.*, write numbers with a point \(columns separated by semicolons",
+        ),
+        ("1 2 0\n3 4 1\n", "at least two columns.*separated by commas, semicolons, tabs or bars"),
         ("1,2,0\n1,2,\n", "data row 2 has no label"),
         ("1,2,0\n1,nan,1\n", "not finite"),
         ("a,b,y\n", "no samples"),

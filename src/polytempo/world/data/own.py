@@ -1,6 +1,5 @@
 """The user's own data: an .npz or .csv file, a folder of images, or a Python function."""
 
-import csv
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 from polytempo.core.disk.reading import check_memory, npz_names, open_plain, read_npz
 from polytempo.core.errors import UserError
 from polytempo.core.registry import from_import_path
+from polytempo.world.data.separators import separated
 from polytempo.world.data.sources import normalised, reading
 from polytempo.world.dataset import Dataset
 
@@ -74,11 +74,12 @@ def load_npz(path: Path) -> Dataset:
 
 
 def load_csv(path: Path) -> Dataset:
-    """Numeric features and a label per row. The first row is a header if one of its cells but the last is no number,
-    or one is called ``label`` or ``y``; the label is the column of that name, otherwise the last."""
-    with reading(path, "comma-separated rows of numeric features and a label"):
+    """Numeric features and a label per row, separated by commas, semicolons, tabs or bars. The first row is a header if
+    one of its cells but the last is no number, or one is called ``label`` or ``y``; the label is the column of that
+    name, otherwise the last."""
+    with reading(path, "rows of numeric features and a label, separated by commas, semicolons, tabs or bars"):
         with open_plain(path) as file:
-            rows = [row for row in csv.reader(TextIOWrapper(file, encoding="utf-8-sig", newline="")) if row]
+            rows, by = separated(TextIOWrapper(file, encoding="utf-8-sig", newline=""))
         if not rows or len(rows[0]) < 2:
             raise ValueError("there are no rows of at least two columns")
         column, header = len(rows[0]) - 1, [cell.strip().lower() for cell in rows[0]]
@@ -90,15 +91,23 @@ def load_csv(path: Path) -> Dataset:
         labels = []
         for i, row in enumerate(rows):
             if len(row) != len(header):
-                raise ValueError(f"data row {i + 1} has {len(row)} columns, the first {len(header)}")
+                raise ValueError(f"data row {i + 1} has {len(row)} columns separated by {by}, the first {len(header)}")
             labels.append(row.pop(column).strip())
             try:
                 x[i] = row
             except ValueError as error:
-                raise ValueError(f"data row {i + 1}: {error}") from None
+                raise ValueError(
+                    f"data row {i + 1}: {error}{_decimal_comma(row)} (columns separated by {by})"
+                ) from None
         if "" in labels:
             raise ValueError(f"data row {labels.index('') + 1} has no label")
         return from_arrays(path.stem, x, _numbers_if_all_are(labels))
+
+
+def _decimal_comma(row: list[str]) -> str:
+    """A hint for numbers such as 1,5."""
+    found = any("," in cell and _is_number(cell.replace(",", ".", 1)) for cell in row)
+    return ", write numbers with a point" if found else ""
 
 
 def load_folder(root: Path) -> Dataset:
