@@ -25,6 +25,7 @@ from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing, rows_of
 from polytempo.cli.options import AllowImport, Callbacks, Csv, Json, Set, Track, parse_assignments, with_options
 from polytempo.cli.progress import progress_bar
+from polytempo.cli.projects import new
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
 from polytempo.core.errors import StrategyError, UserError, exit_code
@@ -207,6 +208,8 @@ def bench(
         print(*(f"{table.read_text()}\n" for table in written), sep="", end="")
     Console(stderr=as_csv).print(f"Written to {out / chosen.name}", soft_wrap=True)
 
+
+app.command()(new)
 
 SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release, backup, restore, erase)
 for command in SERVICE:
