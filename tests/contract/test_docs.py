@@ -99,6 +99,39 @@ def test_the_callback_of_the_docs_watches(tmp_path, monkeypatch, capsys):
     assert printed[-1].startswith("fedasync: client ")
 
 
+def test_the_progress_of_the_docs_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.perf_counter", iter(range(10**6)).__next__)  # a second between any two looks
+    names = {}
+    (example,) = blocks(DOCS / "guides/notebooks.md")
+    exec(example, names)
+    assert names["shares"][-1] == 1
+    assert len(names["shares"]) > 90
+
+
+def test_plain_pytorch_loads_the_models_file_as_the_docs_say(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = simulate("casa", clients=6, updates=60, out="kept")
+    (example,) = blocks(DOCS / "reference/models-file.md")
+    names = {}
+    exec(example, names)
+    tensors = names["tensors"]
+    own = {name for name in tensors if not name[0].isdigit()}
+    assert own == {"clients", "client_model"}
+    assert len({name.split(".")[0] for name in tensors if name[0].isdigit()}) == run.clusters
+    assert tensors["clients"].tolist() == list(range(6))
+    assert names["prefix"] == f"{tensors['client_model'][2]}."
+
+
+def test_the_models_file_of_a_graph_has_what_the_docs_say(tmp_path):
+    from safetensors.torch import load_file
+
+    simulate("pace", clients=4, updates=8, steps=1, engine="eager", out=tmp_path)
+    graph = load_file(tmp_path / "models.safetensors")["collaboration"]
+    assert tuple(graph.shape) == (4, 4)
+    assert str(graph.dtype) == "torch.float32"
+
+
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example, _ = blocks(ROOT / "README.md")

@@ -113,3 +113,7 @@ def test_a_terminal_is_no_notebook(monkeypatch):
     ipython.get_ipython = lambda: None
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     assert not in_notebook()
+
+
+def test_a_plot_is_a_picture_without_pyplot(runs):
+    assert runs[0].plot()._repr_png_().startswith(b"\x89PNG")

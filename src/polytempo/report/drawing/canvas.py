@@ -20,9 +20,18 @@ LONGEST = 44  # characters in the name of a method
 WIDTH, HEIGHT = 5.0, 3.2  # inches, so that text stays readable on a phone
 
 
+class Drawing(Figure):
+    """A figure that a notebook shows also where pyplot is not loaded."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=100)
+        return file.getvalue()
+
+
 def canvas(height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, Axes]:
     """An empty figure with one styled pair of axes. No pyplot: figures are plain objects that need no display."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Drawing(figsize=(width, height), layout="constrained")
     return figure, styled(figure.add_subplot())
 
 

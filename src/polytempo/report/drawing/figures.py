@@ -14,6 +14,7 @@ from polytempo.report.drawing.canvas import (
     INK,
     SMALL,
     TEXT,
+    Drawing,
     canvas,
     legend_above,
     name_axes,
@@ -132,7 +133,7 @@ def time_to_target(runs: Sequence[Run]) -> Figure:
 
 def overview(run: Run) -> Figure:
     """One run at a glance: accuracy against virtual time and updates, staleness, and who trained when."""
-    figure = Figure(figsize=(2.1 * 5.0, 6.8), layout="constrained")
+    figure = Drawing(figsize=(2.1 * 5.0, 6.8), layout="constrained")
     (over_time, over_updates), (stale, trained) = figure.subplots(2, 2)
     contenders = contenders_of([run])
     _draw_accuracy(styled(over_time), contenders, "time")
