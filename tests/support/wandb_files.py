@@ -1,30 +1,10 @@
-"""What lies in the run files of W&B's offline mode: a log of protocol buffers in blocks of 32 KiB."""
+"""What lies in the run files of W&B's offline mode."""
 
 import json
-import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-BLOCK, HEADER = 32768, 7
-
-
-def records(path: Path) -> Iterator[Any]:
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, position, parts = path.read_bytes(), HEADER, b""
-    while position + HEADER <= len(data):
-        room = BLOCK - position % BLOCK
-        if room < HEADER:
-            position += room
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, position)
-        position += HEADER
-        parts += data[position : position + length]
-        position += length
-        if kind in (1, 4):  # whole, or the last part
-            yield Record.FromString(parts)
-            parts = b""
+from polytempo.track.wandb_files import records
 
 
 def history(directory: Path) -> list[dict[str, Any]]:

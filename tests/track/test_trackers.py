@@ -183,6 +183,20 @@ def test_wandb_writes_its_files_offline_and_goes_on_with_the_same_run(tmp_path, 
     assert f"{run.mean_staleness}" in {item.value_json for item in summaries if item.key == "mean_staleness"}
 
 
+def test_wandb_logs_again_what_a_kill_has_cost(tmp_path, wandb):
+    cut_off(tmp_path, make_trackers(["wandb"]), update=13)
+    wandb.teardown()
+    (file,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    whole = wandb_files.history(tmp_path / "wandb")
+    content = file.read_bytes()
+    while len(wandb_files.history(tmp_path / "wandb")) == len(whole):  # the last row is cut in the middle
+        content = content[:-10]
+        file.write_bytes(content)
+    gone_on(tmp_path, make_trackers(["wandb"]))
+    wandb.teardown()
+    assert [row["updates"] for row in wandb_files.history(tmp_path / "wandb")] == STEPS
+
+
 def test_the_tracks_of_a_comparison_lie_beside_its_runs(tmp_path, monkeypatch, events):
     arguments = ["compare", "fedasync", "fedavg", "--seeds", "1", "--track", "tensorboard", "--out", str(tmp_path)]
     small = ["--clients", "4", "--updates", "8", "--steps", "1", "--quiet", "--engine", "eager"]

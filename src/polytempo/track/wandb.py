@@ -13,10 +13,11 @@ from polytempo.core.errors import UserError
 from polytempo.report.run import Run
 from polytempo.track.callback import RunStart
 from polytempo.track.tracker import Tracker, extra, settings_of
+from polytempo.track.wandb_files import logged_steps
 
 PROJECT = "polytempo"
 STATE = "wandb.json"
-"""The file of the run directory with the id of the W&B run, and how many evaluations it has."""
+"""The file of the run directory with the id of the W&B run."""
 
 
 class Wandb(Tracker):
@@ -26,22 +27,23 @@ class Wandb(Tracker):
     def __init__(self) -> None:
         self._wandb = extra("wandb", "wandb")
         self._run: Any = None
-        self._id = ""
-        self._state: Path | None = None
         self._seen = 0
         """Evaluations that were given to log."""
-        self._logged = 0
-        """Evaluations that the log has."""
+        self._logged: set[int] = set()
+        """The numbers of those that earlier processes logged."""
 
     def _open(self, start: RunStart) -> None:
-        self._state = None if start.directory is None else start.directory / STATE
-        self._id, self._seen, self._logged = uuid.uuid4().hex[:8], 0, 0
-        if start.evaluations and self._state is not None and self._state.exists():
-            self._id, self._logged = _known(self._state)
+        self._seen, run_id = 0, uuid.uuid4().hex[:8]
+        if start.directory is not None:
+            state = start.directory / STATE
+            if start.evaluations and state.exists():
+                run_id = _known_id(state)
+            self._logged = logged_steps(start.directory / "wandb", run_id)
+            write_bytes(state, json.dumps({"id": run_id}).encode() + b"\n")
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=start.label,
-            id=self._id,
+            id=run_id,
             config=settings_of(start.config),
             dir=None if start.directory is None else str(start.directory),
             mode=os.environ.get("WANDB_MODE", "offline"),
@@ -56,11 +58,8 @@ class Wandb(Tracker):
 
     def _log(self, step: int, figures: Mapping[str, float]) -> None:
         """W&B counts steps by itself: an evaluation's number. Plots are against the updates."""
-        if self._seen >= self._logged:
+        if self._seen not in self._logged:
             self._run.log({**figures, "updates": step}, step=self._seen)
-            self._logged = self._seen + 1
-            if self._state is not None:
-                write_bytes(self._state, json.dumps({"id": self._id, "evaluations": self._logged}).encode() + b"\n")
         self._seen += 1
 
     def _close(self, run: Run | None) -> None:
@@ -71,10 +70,9 @@ class Wandb(Tracker):
         self._run.finish(exit_code=0 if run is not None else 1)
 
 
-def _known(state: Path) -> tuple[str, int]:
+def _known_id(state: Path) -> str:
     try:
-        known = json.loads(read_plain(state))
-        return str(known["id"]), int(known["evaluations"])
+        return str(json.loads(read_plain(state))["id"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(
             f"The log of this run cannot be continued: {state} cannot be read ({error}). Delete it to begin a new log."
