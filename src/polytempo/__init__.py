@@ -7,12 +7,13 @@ if TYPE_CHECKING:
     from polytempo.api import simulate
     from polytempo.core.model.encodings import Encodings
     from polytempo.learn.privacy import Privacy
+    from polytempo.report.differences import differences
     from polytempo.report.run import Run
     from polytempo.serve.client.client import Client
     from polytempo.serve.client.ledger import Ledger
     from polytempo.serve.client.personal import judged
 
-__all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "judged", "simulate"]
+__all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "differences", "judged", "simulate"]
 
 _HOMES = {
     "Client": "polytempo.serve.client.client",
@@ -20,6 +21,7 @@ _HOMES = {
     "Ledger": "polytempo.serve.client.ledger",
     "Privacy": "polytempo.learn.privacy",
     "Run": "polytempo.report.run",
+    "differences": "polytempo.report.differences",
     "judged": "polytempo.serve.client.personal",
     "simulate": "polytempo.api",
 }

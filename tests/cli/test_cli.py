@@ -119,7 +119,7 @@ def test_compare_overlays_strategies_and_says_who_is_better_off_than_alone(polyt
     methods = json.loads(out.splitlines()[-1])
     assert list(methods) == ["standalone", "fedbuff"]
     names = ["accuracy", "accuracy_trained", "accuracy_used", "better_off", "equal", "worse_off"]
-    assert [list(figures) for figures in methods.values()] == [names, names]
+    assert [list(figures) for figures in methods.values()] == [[*names, "against_best"]] * 2
     seeds = [json.loads((tmp_path / f"c/fedbuff-seed{seed}/result.json").read_text()) for seed in (0, 1)]
     for name in names[:3]:
         assert methods["fedbuff"][name] == pytest.approx(np.mean([result[name] for result in seeds]))

@@ -94,6 +94,12 @@ def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     assert (tmp_path / "fedasync.png").stat().st_size > 10_000
 
 
+def test_the_differences_of_the_docs_are_printed(capsys):
+    (example,) = blocks(DOCS / "guides/statistics.md")
+    exec(example, {})
+    assert capsys.readouterr().out.startswith("fed")
+
+
 @pytest.mark.parametrize(("page", "block"), [("README.md", 1), ("docs/service/serving.md", 0)])
 def test_the_clients_of_the_docs_push_to_a_server(tmp_path, page, block):
     example = blocks(ROOT / page)[block]
