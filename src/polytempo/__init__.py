@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from polytempo.serve.client.client import Client
     from polytempo.serve.client.ledger import Ledger
     from polytempo.serve.client.personal import judged
+    from polytempo.sweeps.running import sweep
 
-__all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "differences", "judged", "simulate"]
+__all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "differences", "judged", "simulate", "sweep"]
 
 _HOMES = {
     "Client": "polytempo.serve.client.client",
@@ -24,6 +25,7 @@ _HOMES = {
     "differences": "polytempo.report.differences",
     "judged": "polytempo.serve.client.personal",
     "simulate": "polytempo.api",
+    "sweep": "polytempo.sweeps.running",
 }
 """Each name is imported when it is first used: a client must not wait for, or need, what only the simulator does."""
 

@@ -100,6 +100,14 @@ def test_the_differences_of_the_docs_are_printed(capsys):
     assert capsys.readouterr().out.startswith("fed")
 
 
+def test_the_sweep_of_the_docs_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks(DOCS / "guides/sweeps.md")
+    exec(example, {})
+    assert "'lr'" in capsys.readouterr().out
+    assert (tmp_path / "sweep/map.svg").stat().st_size > 2000
+
+
 @pytest.mark.parametrize(("page", "block"), [("README.md", 1), ("docs/service/serving.md", 0)])
 def test_the_clients_of_the_docs_push_to_a_server(tmp_path, page, block):
     example = blocks(ROOT / page)[block]

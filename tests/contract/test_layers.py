@@ -23,6 +23,7 @@ LEVEL = {
     "report": 4,
     "api": 5,
     "papers": 6,
+    "sweeps": 6,
     "cli": 7,
 }
 

@@ -18,6 +18,7 @@ GIVEN_OTHERWISE = ("strategy", "parameters", "drift")
 """Fields that most commands take in another form: as an argument, as --set, in a file."""
 
 Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no table")]
 AllowImport = Annotated[
     list[str],
     typer.Option(
