@@ -40,3 +40,11 @@ def test_a_bad_value_in_a_grid_ends_with_one_message(polytempo, tmp_path):
     assert code == 2
     assert "With lr -3: Learning rate" in err
     assert not (tmp_path / "s").exists()
+
+
+def test_a_figure_of_an_unknown_format_is_refused_before_anything_runs(polytempo, tmp_path):
+    command = ("sweep", "fedasync", "--grid", "lr=0.1", *SHORT, "--out", "s", "--heat-map", "map.docx")
+    code, _, err = polytempo(*command)
+    assert code == 2
+    assert "cannot save a plot as map.docx" in err
+    assert not (tmp_path / "s").exists()

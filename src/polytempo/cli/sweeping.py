@@ -46,6 +46,8 @@ def sweep(
 ) -> None:
     """Try many settings with several seeds each, and choose the best by validation rows. Goes on where it was
     stopped."""
+    from polytempo.report.drawing.canvas import check_ending  # here, because matplotlib takes a while to import
+
     parameters = parse_assignments(set_)
     if experiment.endswith(".toml"):
         base = read_experiment(Path(experiment), parameters, settings, allow_import)
@@ -54,9 +56,10 @@ def sweep(
         base = make_experiment(strategy=experiment, parameters=parameters, **settings)
     plan = make_plan(base, parse_grid(grid), parse_ranges(range_), search, trials, seeds, jobs)
     out = out or new_directory(f"sweep-{label(base.strategy)}")
+    figure = heat_map or out / "heat-map.png"
+    check_ending(figure)
     with continuable(f"--out {out}"):
         found = _with_progress(base, plan, out, quiet)
-    figure = heat_map or out / "heat-map.png"
     found.plot(figure)
     if not quiet:
         console = Console(stderr=as_json)
