@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from polytempo.core.errors import UserError
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import digest, save
 from polytempo.sim.agenda import Kind
@@ -110,6 +111,11 @@ def _resume(simulator: Simulator, directory: Path, config: dict[str, Any]) -> _C
     simulator.history.open(directory, None if saved is None else saved["rows"])
     if saved is None:
         return _Clock()
+    if saved.get("frozen", "") != simulator.learner.schema.frozen:
+        raise UserError(
+            f"The run in {directory} was begun with other frozen weights than the model {config['model']} loads now. "
+            "Choose another --out, or delete it to begin anew."
+        )
     simulator.load_state(saved["simulator"])
     return _Clock(*saved["clock"])
 
@@ -182,7 +188,8 @@ def _simulate(
         if directory is not None:
             read_clock()
             rows = simulator.history.flush()
-            state = {"simulator": simulator.save_state(), "rows": rows}
+            frozen = simulator.learner.schema.frozen
+            state = {"simulator": simulator.save_state(), "rows": rows, **({"frozen": frozen} if frozen else {})}
             save(state | {"clock": (clock.wall, clock.training, clock.working)}, directory / CHECKPOINT)
             simulator.personal.memories.drop_files()
 
@@ -315,6 +322,7 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
             if clusters
             else {}
         ),
+        **({"frozen": simulator.learner.schema.frozen} if simulator.learner.schema.frozen else {}),
         **({"attackers": simulator.uploads.attackers} if experiment.attack is not None else {}),
         **simulator.strategy.resolved(),
     }
