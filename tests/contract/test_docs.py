@@ -70,6 +70,14 @@ def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
     assert len(digests) == 1
 
 
+def test_the_adapter_of_the_docs_is_all_that_travels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own, of_the_example = blocks(DOCS / "guides/adapters.md")
+    (tmp_path / "own.py").write_text(own)
+    assert simulate("fedasync", clients=4, updates=4, model="own.py:net").bytes_up == 4 * 4 * 1_666
+    assert of_the_example in (ROOT / "examples/adapters.py").read_text()
+
+
 def test_the_weights_of_ones_own_of_the_docs_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (example,) = blocks(DOCS / "methods/collaboration.md")
