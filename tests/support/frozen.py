@@ -1,8 +1,12 @@
 """The same model twice: with a frozen encoder, and with that encoder as a constant function outside of the module."""
 
+import torch
 from torch import Tensor, nn
 
+from polytempo.core.events import Update
+from polytempo.core.orders import Train
 from polytempo.learn.models import Inputs
+from polytempo.strategies import Strategy
 
 SCALE = 1.0
 """Of the encoder's batch norm."""
@@ -47,3 +51,14 @@ def inside(inputs: Inputs) -> nn.Module:
 
 def outside(inputs: Inputs) -> nn.Module:
     return Outside(inputs)
+
+
+class Partly(Strategy):
+    """Every second number of two layers trains, and half of a client's result counts."""
+
+    def order_for(self, client: int, now: float) -> Train:
+        mask = torch.arange(len(self.model.weights)) % 2 == 0
+        return self.train(client, self.model, mask=mask, trainable=("normal", "head"))
+
+    def updated(self, update: Update, now: float) -> None:
+        self.model.mix(update.weights, 0.5)
