@@ -7,13 +7,15 @@ if TYPE_CHECKING:
     from polytempo.api import simulate
     from polytempo.core.model.encodings import Encodings
     from polytempo.learn.privacy import Privacy
+    from polytempo.report.differences import differences
     from polytempo.report.run import Run
     from polytempo.serve.client.client import Client
     from polytempo.serve.client.ledger import Ledger
     from polytempo.serve.client.personal import judged
+    from polytempo.sweeps.running import sweep
     from polytempo.track.callback import Callback
 
-__all__ = ["Callback", "Client", "Encodings", "Ledger", "Privacy", "Run", "judged", "simulate"]
+__all__ = ["Callback", "Client", "Encodings", "Ledger", "Privacy", "Run", "differences", "judged", "simulate", "sweep"]
 
 _HOMES = {
     "Callback": "polytempo.track.callback",
@@ -22,8 +24,10 @@ _HOMES = {
     "Ledger": "polytempo.serve.client.ledger",
     "Privacy": "polytempo.learn.privacy",
     "Run": "polytempo.report.run",
+    "differences": "polytempo.report.differences",
     "judged": "polytempo.serve.client.personal",
     "simulate": "polytempo.api",
+    "sweep": "polytempo.sweeps.running",
 }
 """Each name is imported when it is first used: a client must not wait for, or need, what only the simulator does."""
 

@@ -10,58 +10,7 @@ from polytempo.cli import main as cli
 from polytempo.papers import benches
 from polytempo.sim.experiment import make_experiment
 from polytempo.strategies import strategies
-
-FIGURES = [
-    "strategy",
-    "seed",
-    "accuracy",
-    "accuracy_trained",
-    "accuracy_used",
-    "accuracy_std",
-    "accuracy_slowest_fifth",
-    "accuracy_fastest_fifth",
-    "accuracy_slowest_device",
-    "accuracy_fastest_device",
-    "accuracy_per_device",
-    "virtual_time",
-    "time_to_target",
-    "updates",
-    "refused",
-    "client_steps",
-    "wall_seconds",
-    "train_seconds",
-    "overhead_seconds",
-    "bytes_up",
-    "bytes_down",
-    "uploads",
-    "downloads",
-    "uploads_per_minute",
-    "downloads_per_minute",
-    "peak_up",
-    "peak_down",
-    "downloads_ratio",
-    "bytes_per_exchange",
-    "multicasts",
-    "exchanges",
-    "accuracy_before",
-    "accuracy_after",
-    "mixture_kl",
-    "mixture_kl_uniform",
-    "cluster_accuracy",
-    "cluster_accuracies",
-    "refreshes",
-    "mean_staleness",
-    "idle_share",
-    "clusters",
-    "expansions",
-    "merges",
-    "purity",
-    "ari",
-    "epsilon",
-    "held_back",
-    "tryout_winner",
-    "digest",
-]
+from support.figures import FIGURES
 
 
 def test_run_prints_one_json_object_as_the_last_line(polytempo, tmp_path):
@@ -119,7 +68,7 @@ def test_compare_overlays_strategies_and_says_who_is_better_off_than_alone(polyt
     methods = json.loads(out.splitlines()[-1])
     assert list(methods) == ["standalone", "fedbuff"]
     names = ["accuracy", "accuracy_trained", "accuracy_used", "better_off", "equal", "worse_off"]
-    assert [list(figures) for figures in methods.values()] == [names, names]
+    assert [list(figures) for figures in methods.values()] == [[*names, "against_best"]] * 2
     seeds = [json.loads((tmp_path / f"c/fedbuff-seed{seed}/result.json").read_text()) for seed in (0, 1)]
     for name in names[:3]:
         assert methods["fedbuff"][name] == pytest.approx(np.mean([result[name] for result in seeds]))

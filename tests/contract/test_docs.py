@@ -70,6 +70,14 @@ def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
     assert len(digests) == 1
 
 
+def test_the_adapter_of_the_docs_is_all_that_travels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own, of_the_example = blocks(DOCS / "guides/adapters.md")
+    (tmp_path / "own.py").write_text(own)
+    assert simulate("fedasync", clients=4, updates=4, model="own.py:net").bytes_up == 4 * 4 * 1_666
+    assert of_the_example in (ROOT / "examples/adapters.py").read_text()
+
+
 def test_the_weights_of_ones_own_of_the_docs_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (example,) = blocks(DOCS / "methods/collaboration.md")
@@ -137,6 +145,20 @@ def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     example, _ = blocks(ROOT / "README.md")
     exec(example, {})
     assert (tmp_path / "fedasync.png").stat().st_size > 10_000
+
+
+def test_the_differences_of_the_docs_are_printed(capsys):
+    (example,) = blocks(DOCS / "guides/statistics.md")
+    exec(example, {})
+    assert capsys.readouterr().out.startswith("fed")
+
+
+def test_the_sweep_of_the_docs_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks(DOCS / "guides/sweeps.md")
+    exec(example, {})
+    assert "'lr'" in capsys.readouterr().out
+    assert (tmp_path / "sweep/map.svg").stat().st_size > 2000
 
 
 @pytest.mark.parametrize(("page", "block"), [("README.md", 1), ("docs/service/serving.md", 0)])

@@ -24,6 +24,7 @@ LEVEL = {
     "track": 5,
     "api": 6,
     "papers": 7,
+    "sweeps": 7,
     "cli": 8,
 }
 

@@ -9,6 +9,7 @@ import pytest
 
 from polytempo import simulate
 from polytempo.report.notebook import in_notebook, runs_html
+from polytempo.report.table import comparison_rows
 from support.watching import SMALL
 
 
@@ -58,7 +59,8 @@ def test_several_runs_are_one_table(runs):
     text = "".join(parsed(html).text)
     assert "2 methods, means over up to 2 seeds" in text
     assert html.count("<tr><th><span") == 2
-    assert "<strong>" in html
+    best = sum(cell.best for row in comparison_rows(runs) for cell in row.cells.values())
+    assert html.count("<strong>") == best
 
 
 def test_plots_of_several_cells_do_not_share_ids(runs):

@@ -181,3 +181,15 @@ def test_a_checkpoint_of_other_versions_is_not_continued(tmp_path, every_event):
     (tmp_path / "cut/config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="other package versions"):
         run_experiment(experiment, tmp_path / "cut")
+
+
+def test_a_run_of_a_frozen_model_goes_on_with_the_same_frozen_weights_only(tmp_path, every_event, monkeypatch):
+    experiment = make_experiment(**{**SETTINGS, "updates": 20, "model": "support.frozen:inside"})
+    whole = run_experiment(experiment, tmp_path / "whole").result
+    for directory in ("cut", "other"):
+        with pytest.raises(PulledPlugError):
+            run_experiment(experiment, tmp_path / directory, pulled_after(9), checkpoint_seconds=0)
+    assert run_experiment(experiment, tmp_path / "cut").result.digest == whole.digest
+    monkeypatch.setattr("support.frozen.SCALE", 2.0)
+    with pytest.raises(UserError, match="other frozen weights"):
+        run_experiment(experiment, tmp_path / "other")

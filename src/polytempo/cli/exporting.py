@@ -25,4 +25,9 @@ def export(
     whose = f"the models of {counted(files - 1, 'client')} and of a newcomer"
     print(f"wrote {out}: {counted(files, 'file')}, {whose}, of {index['strategy']} after event {index['event']:,}")
     path = out / index["models"][0]["file"]
-    print(f'Load one with module.load_state_dict(safetensors.torch.load_file("{path}")).')
+    strict = ", strict=False" if index["frozen"] else ""
+    print(f'Load one with module.load_state_dict(safetensors.torch.load_file("{path}"){strict}).')
+    if index["frozen"]:
+        print(
+            f"Frozen parts, fingerprint {index['frozen'][:12]}, are in no file: make the module with its own weights."
+        )

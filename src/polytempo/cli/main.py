@@ -3,10 +3,7 @@
 import json
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,15 +16,17 @@ from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
 from polytempo.cli.comparing import comparison, find_runs
 from polytempo.cli.devices import devices
+from polytempo.cli.directories import continuable, label, new_directory
 from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing, rows_of
-from polytempo.cli.options import AllowImport, Callbacks, Csv, Json, Set, Track, parse_assignments, with_options
+from polytempo.cli.options import AllowImport, Callbacks, Csv, Json, Quiet, Set, Track, parse_assignments, with_options
 from polytempo.cli.progress import progress_bar
 from polytempo.cli.projects import new
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
+from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
 from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
@@ -50,8 +49,6 @@ data_app = typer.Typer(no_args_is_help=True, help="Data sets.")
 app.add_typer(data_app, name="data")
 
 Out = Annotated[Path | None, typer.Option(help="directory for what the run leaves (default runs/TIME-NAME)")]
-
-Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no table")]
 
 
 def main() -> None:
@@ -103,10 +100,10 @@ def run(
         experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
     if experiment.defences() and not quiet:
         print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json or as_csv else sys.stdout)
-    out = out or _new_directory(f"{_label(experiment.strategy)}-{_label(experiment.data)}")
+    out = out or new_directory(f"{label(experiment.strategy)}-{label(experiment.data)}")
     with progress_bar(quiet) as bar:
         bar.begin(experiment.strategy)
-        with _continuable(f"--out {out}"):
+        with continuable(f"--out {out}"):
             done = simulate_experiment(experiment, out, bar.show, callbacks=make_callbacks(callback, track))
     _show([done], out / "report.html", quiet, as_json, as_csv)
     if as_json:
@@ -134,19 +131,22 @@ def compare(
 
     _check_form(as_json, as_csv)
     experiments = comparison(strategies, seeds, parse_assignments(set_), settings)
-    out = out or _new_directory("compare")
+    out = out or new_directory("compare")
     runs: list[Run] = []
     with progress_bar(quiet) as bar:
         for experiment in experiments:
-            label = f"{_label(experiment.strategy)}-seed{experiment.seed}"
-            bar.begin(f"{label} ({len(runs) + 1} of {len(experiments)})")
-            with _continuable(f"--out {out}"):
+            name = f"{label(experiment.strategy)}-seed{experiment.seed}"
+            bar.begin(f"{name} ({len(runs) + 1} of {len(experiments)})")
+            with continuable(f"--out {out}"):
                 told = make_callbacks(callback, track)
-                runs.append(simulate_experiment(experiment, out / label, bar.show, reuse=True, callbacks=told))
+                runs.append(simulate_experiment(experiment, out / name, bar.show, reuse=True, callbacks=told))
     page = write_report(runs, out / "report.html", " · ".join(strategies))
     _show(runs, page, quiet, as_json, as_csv)
     if as_json:
         print(json.dumps(comparison_figures(runs)))
+
+
+app.command()(sweep)
 
 
 @app.command()
@@ -199,7 +199,7 @@ def bench(
         return
     chosen = part_of(benches[name], only, row)
     chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
-    with progress_bar(quiet) as bar, _continuable(f"--out {out}"):
+    with progress_bar(quiet) as bar, continuable(f"--out {out}"):
         written = run_bench(chosen, benches[name], out, data_dir, bar.begin, bar.show)
     if as_csv:
         data = [path for table in written if (path := table.with_suffix(".json")).exists()]
@@ -233,16 +233,6 @@ def _note(message: Warning | str, *_: object) -> None:
     print(f"polytempo: note: {message}", file=sys.stderr)
 
 
-@contextmanager
-def _continuable(same: str) -> Iterator[None]:
-    """Ctrl-C ends with 130 and says how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"polytempo: stopped. The same command with {same} goes on from here.", file=sys.stderr)
-        raise typer.Exit(130) from None
-
-
 def _check_form(as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
         raise UserError("--json and --csv both print to stdout. Give one of them.")
@@ -257,14 +247,3 @@ def _show(runs: list[Run], page: Path, quiet: bool, as_json: bool = False, as_cs
         console.print(f"Report: {page}", soft_wrap=True)
     if as_csv:
         print(comparison_csv(runs), end="")
-
-
-def _new_directory(name: str) -> Path:
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    candidates = (Path("runs") / f"{stamp}-{name}{suffix}" for suffix in ["", *(f"-{i}" for i in range(2, 1000))])
-    return next(path for path in candidates if not path.exists())
-
-
-def _label(text: str) -> str:
-    """A name fit for a directory."""
-    return "".join(c if c.isalnum() or c in "+-_" else "-" for c in text).strip("-")[-60:]

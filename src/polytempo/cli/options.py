@@ -19,6 +19,7 @@ GIVEN_OTHERWISE = ("strategy", "parameters", "drift")
 
 Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
 Csv = Annotated[bool, typer.Option("--csv", help="print the table as CSV on stdout")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no table")]
 AllowImport = Annotated[
     list[str],
     typer.Option(

@@ -10,6 +10,10 @@ class UserError(Exception):
     """Bad input: shown on stderr without a traceback, exit code 2."""
 
 
+class DivergenceError(UserError):
+    """Training diverged with these settings. With others it may not."""
+
+
 class PassingError(UserError):
     """Something that may be otherwise in a moment, such as a port that is in use: exit code 75, as a sign for whoever
     supervises the process that trying again may help."""

@@ -4,6 +4,8 @@ would depend on who trains beside whom."""
 import torch
 from torch import Tensor, nn
 
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
 
 class SeededDropout(nn.Module):
     """Inverted dropout, elementwise or (``channels``) per channel."""
@@ -23,11 +25,11 @@ class SeededDropout(nn.Module):
 
 
 def seeded_dropout(module: nn.Module) -> tuple[nn.Module, list[SeededDropout]]:
-    """Replace every dropout layer of a module, in place; the replacements in order."""
+    """Replace every dropout layer of a module that is in training mode, in place; the replacements in order."""
     replaced: list[SeededDropout] = []
     for parent in list(module.modules()):
         for name, child in parent._modules.items():  # named_children() leaves out a layer's second place
-            if isinstance(child, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+            if child is not None and child.training and isinstance(child, DROPOUTS):
                 replaced.append(SeededDropout(child.p, not isinstance(child, nn.Dropout)))
                 setattr(parent, name, replaced[-1])
     return module, replaced

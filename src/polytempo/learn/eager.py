@@ -1,6 +1,5 @@
 """The eager engine: any torch module, one client at a time per thread. It is the reference for the fused engine."""
 
-import copy
 import threading
 from collections.abc import Callable
 
@@ -9,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.frozen import copy_of, frozen_tensors, set_training
 from polytempo.core.model.schema import Schema
-from polytempo.core.model.vectors import schema_of
+from polytempo.core.model.vectors import schema_of, travelling
 from polytempo.core.orders import Objective
 from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.job import Job
@@ -24,6 +24,7 @@ class EagerEngine:
 
     def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy) -> None:
         self._module = module
+        self._schema = schema_of(module)
         self._loss = loss
         self._own = threading.local()
 
@@ -55,29 +56,27 @@ class EagerEngine:
 
     def _workbench(self) -> "_Workbench":
         if not hasattr(self._own, "workbench"):
-            self._own.workbench = _Workbench(copy.deepcopy(self._module))
+            self._own.workbench = _Workbench(copy_of(self._module), self._schema)
         return self._own.workbench
 
 
 class _Workbench:
     """One thread's module, with the flat vectors it lives in."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, schema: Schema) -> None:
         torch.set_num_threads(1)
-        self.schema = schema_of(module)
-        self.module, self.dropouts = seeded_dropout(module.train())
+        self.schema = schema
+        self.module, self.dropouts = seeded_dropout(set_training(module))
         self.vector = torch.empty(self.schema.size)
         self.parameters = self.vector[: self.schema.parameter_count]
         self.gradient = torch.zeros(self.schema.parameter_count)
         views = self.schema.views(self.vector)
-        for name, parameter in module.named_parameters():
-            parameter.data = views[name]
-            parameter.grad = self.gradient[self.schema.spans[name]].view(parameter.shape)
-        for name, buffer in module.named_buffers():
-            if name in views:
-                buffer.data = views[name]
-        self._trainable = _trainable(module, self.schema)
-        self._counters = [b for b in module.buffers() if not b.is_floating_point()]
+        for name, tensor in travelling(module).items():
+            tensor.data = views[name]
+            if isinstance(tensor, nn.Parameter):
+                tensor.grad = self.gradient[self.schema.spans[name]].view(tensor.shape)
+        frozen = {id(tensor) for tensor in frozen_tensors(module).values()}
+        self._counters = [b for b in module.buffers() if not b.is_floating_point() and id(b) not in frozen]
         self._counter_starts = [b.clone() for b in self._counters]
         self.mask: Tensor | None = None
         self.first_moment = torch.zeros(0)
@@ -90,12 +89,13 @@ class _Workbench:
             counter.copy_(start)
         for i, dropout in enumerate(self.dropouts):
             dropout.generator.manual_seed(job.seed * 1009 + i)
-        self.mask = _both(job.mask, self._trainable)
+        self.mask = job.mask
         self.first_moment = torch.zeros(count)
         self.second_moment = torch.zeros(count)
 
     def restore_buffers(self, began: Tensor) -> None:
-        """Buffers outside the mask (a frozen layer's statistics): a forward pass moves them, no gradient does."""
+        """Buffers outside the mask (statistics of a layer that does not train): a forward pass moves them, no gradient
+        does."""
         if self.mask is not None:
             count = self.schema.parameter_count
             self.vector[count:] = torch.where(self.mask[count:], self.vector[count:], began[count:])
@@ -105,19 +105,6 @@ class _Workbench:
             self.vector.copy_(weights)
         else:
             self.vector.add_(weights - progress_since)
-
-
-def _trainable(module: nn.Module, schema: Schema) -> Tensor | None:
-    """Everything but the parameters that ask for no gradient, as a mask; None if there are no such parameters."""
-    frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-    return torch.from_numpy(~schema.layers(frozen)) if frozen else None
-
-
-def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Where both masks are true; None is true everywhere."""
-    if a is None or b is None:
-        return b if a is None else a
-    return a & b
 
 
 def _forward(module: nn.Module, x: Tensor) -> Tensor:

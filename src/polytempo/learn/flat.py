@@ -8,23 +8,23 @@ from torch import Tensor, nn
 
 from polytempo.core.disk.reading import read_npy
 from polytempo.core.errors import UserError
-from polytempo.core.model.vectors import flatten, schema_of
+from polytempo.core.model.vectors import travelling
 
 
 def live_in_vector(module: nn.Module) -> Tensor:
-    """Make all parameters and float buffers of a module views of one new vector, and return that vector."""
-    schema = schema_of(module)
-    vector = initial_vector(module)
-    views = schema.views(vector)
-    for name, tensor in _tensors(module).items():
-        if name in views:
-            tensor.data = views[name]
+    """Make all that travels of a module views of one new vector, and return that vector."""
+    vector, begin = initial_vector(module), 0
+    for tensor in travelling(module).values():
+        end = begin + tensor.numel()
+        tensor.data = vector[begin:end].view(tensor.shape)
+        begin = end
     return vector
 
 
 def initial_vector(module: nn.Module) -> Tensor:
     """The module's present weights as a vector of its own."""
-    return flatten(schema_of(module), _tensors(module))
+    tensors = [tensor.detach().reshape(-1).to(torch.float32) for tensor in travelling(module).values()]
+    return torch.cat(tensors) if tensors else torch.zeros(0)
 
 
 def read_vector(path: Path, size: int) -> Tensor:
@@ -41,8 +41,3 @@ def read_vector(path: Path, size: int) -> Tensor:
     if not np.isfinite(vector).all():
         raise UserError(f"Initial weights {path}: expected finite numbers, got NaN or Inf.")
     return torch.from_numpy(vector.astype(np.float32))
-
-
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """By name; unlike in a state dict, buffers that are not persistent are among them."""
-    return dict(module.named_parameters()) | dict(module.named_buffers())

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from polytempo.core.events import Update
 from polytempo.core.flight import base_of
+from polytempo.core.model.frozen import frozen_parts
 from polytempo.core.model.vectors import schema_of, trained_entries
 from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.registry import from_import_path
@@ -94,7 +95,9 @@ class Learner:
         probe: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.schema = schema_of(module)
-        self._normalises_batches = any(isinstance(part, _BatchNorm) for part in module.modules())
+        self._normalises_batches = any(
+            isinstance(part, _BatchNorm) for part in set(module.modules()) - set(frozen_parts(module))
+        )
         self.engine = make_engine(engine, module, loss)
         self.scorer = Scorer(module, loss, metric)
         if probe is not None:

@@ -1,6 +1,5 @@
 """Try out a model, a loss and a metric on a few samples, so that one that does not fit is an error before a run."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.frozen import copy_of, set_training
 from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.eager import Loss
 from polytempo.learn.scoring import Metric, correct
@@ -26,7 +26,7 @@ def check_parts(module: nn.Module, loss: Loss, metric: Metric, x: Tensor, y: Ten
     a ``UserError``. The module and the generator stay as they were."""
 
     def forward() -> Tensor:
-        trained, _ = seeded_dropout(copy.deepcopy(module).train())
+        trained, _ = seeded_dropout(set_training(copy_of(module)))
         return trained(x.clone())
 
     def step() -> Tensor:

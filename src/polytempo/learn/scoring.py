@@ -1,6 +1,5 @@
 """Forward passes without training: accuracy and loss per sample. One pass per model, however many clients share it."""
 
-import copy
 import threading
 from collections.abc import Callable, Sequence
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
+from polytempo.core.model.frozen import copy_of
 from polytempo.learn.eager import Loss
 from polytempo.learn.flat import initial_vector, live_in_vector
 
@@ -85,8 +85,9 @@ class Scorer:
     def _workbench(self) -> tuple[nn.Module, Tensor]:
         if not hasattr(self._own, "module"):
             torch.set_num_threads(1)
-            self._own.module = copy.deepcopy(self._module).eval().requires_grad_(False)
+            self._own.module = copy_of(self._module).eval()
             self._own.vector = live_in_vector(self._own.module)
+            self._own.module.requires_grad_(False)
         return self._own.module, self._own.vector
 
 

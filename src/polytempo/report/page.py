@@ -13,6 +13,7 @@ from polytempo.report.sections import (
     arrivals,
     clusters,
     collaboration,
+    differences,
     drift,
     every_run,
     exchanges,
@@ -26,6 +27,7 @@ from polytempo.report.style import CSS
 SECTIONS = (
     settings.section,
     results.section,
+    differences.section,
     alone.section,
     figures.section,
     exchanges.section,

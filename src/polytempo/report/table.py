@@ -12,7 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.report.facts.alone import better_off, remarks
+from polytempo.report.differences import TITLES, difference_cells, difference_figures, differences, heading, notes
+from polytempo.report.facts.alone import better_off, comparisons, remarks
 from polytempo.report.facts.contenders import (
     AGAIN,
     ALONE,
@@ -22,6 +23,7 @@ from polytempo.report.facts.contenders import (
     mean,
 )
 from polytempo.report.facts.numbers import NOTHING, amount, percent, rounded, shown
+from polytempo.report.facts.significance import Difference, PerSeed, is_best, per_run
 from polytempo.report.run import Run
 from polytempo.sim.result import Figure, Result
 from polytempo.strategies import RECONSTRUCTED, is_reconstructed
@@ -32,7 +34,7 @@ NAME = 0.5  # of a terminal's width that the names of contenders may take
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, the number behind it (NaN for none), and whether it is the best of its column."""
+    """What is shown, the number behind it (NaN for none), and whether it is shown to be the best of its column."""
 
     text: str
     value: float = math.nan
@@ -55,6 +57,8 @@ class _Column:
     title: str
     cell: Make
     best: Literal["highest", "lowest", None] = None
+    values: Callable[[Sequence[Run]], PerSeed] | None = None
+    """One number per run, by which the best is tested over the seeds."""
 
 
 def comparison_rows(runs: Sequence[Run]) -> list[ComparisonRow]:
@@ -66,17 +70,19 @@ def comparison_rows(runs: Sequence[Run]) -> list[ComparisonRow]:
     for column in _COLUMNS + (_CLUSTER_COLUMNS if any(map(Run.has_clusters, runs)) else ()):
         cells = [column.cell(contender, runs) for contender in contenders]
         if any(cell.text != NOTHING for cell in cells):
-            columns[column.title] = _with_best(cells, column.best)
+            columns[column.title] = _with_best(cells, column, contenders, runs)
     return [
         ComparisonRow(contender.label, {title: cells[i] for title, cells in columns.items()})
         for i, contender in enumerate(contenders)
     ]
 
 
-def comparison_figures(runs: Sequence[Run]) -> dict[str, dict[str, float | None]]:
+def comparison_figures(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """For scripts: for each contender, by its label, the three accuracies and the shares of clients better off, equal
-    and worse off than alone, all from 0 to 1 and means over seeds. None where there is no run of Standalone."""
-    found: dict[str, dict[str, float | None]] = {}
+    and worse off than alone, all from 0 to 1 and means over seeds. None where there is no run of Standalone.
+    ``against_best`` is its difference to the best, None for the best itself."""
+    found: dict[str, dict[str, Any]] = {}
+    tested = {one.contender: difference_figures(one) for one in differences(runs)}
     for contender in contenders_of(runs):
         means = {figure.name: contender.mean(figure.name) for figure in _ACCURACIES}
         shares = better_off(contender, runs)
@@ -85,18 +91,29 @@ def comparison_figures(runs: Sequence[Run]) -> dict[str, dict[str, float | None]
             "better_off": None if shares is None else shares.better,
             "equal": None if shares is None else shares.equal,
             "worse_off": None if shares is None else shares.worse,
+            "against_best": tested.get(contender.label),
         }
     return found
 
 
 def rich_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
     """For the terminal, within a width (the terminal's by default): one table if it fits, with contenders as rows or
-    else as columns. Otherwise contenders are rows of several tables, each with as many columns as fit. Under it what a
-    reader has to know of comparisons with Standalone and of reconstructed methods."""
+    else as columns. Otherwise contenders are rows of several tables, each with as many columns as fit. Under it the
+    differences to the best, and what a reader has to know of comparisons and of reconstructed methods."""
     width = rich.get_console().width if width is None else width
-    table = _tables(comparison_rows(runs), width)
-    notes = [*remarks(runs), *([RECONSTRUCTED] if any(is_reconstructed(run.strategy) for run in runs) else [])]
-    return Group(table, *map(Text, notes)) if notes else table
+    found = differences(runs)
+    below = [*notes(found), *remarks(runs)] if found else remarks(runs)
+    below += [RECONSTRUCTED] if any(is_reconstructed(run.strategy) for run in runs) else []
+    tested = [Text(f"{heading(found)}:"), _tables(_difference_rows(found), width)] if found else []
+    return Group(_tables(comparison_rows(runs), width), *tested, *map(Text, below))
+
+
+def _difference_rows(found: Sequence[Difference]) -> list[ComparisonRow]:
+    rows = []
+    for one in found:
+        cells = {title: Cell(text) for title, text in zip(TITLES, difference_cells(one), strict=True)}
+        rows.append(ComparisonRow(one.contender, {title: cells[title] for title in TITLES[1:]}))
+    return rows
 
 
 def _tables(rows: list[ComparisonRow], width: int) -> RenderableType:
@@ -114,7 +131,8 @@ def _tables(rows: list[ComparisonRow], width: int) -> RenderableType:
 
 
 def markdown_table(runs: Sequence[Run]) -> str:
-    """For documents: a Markdown table with the best of each column in bold, ending in a line break."""
+    """For documents: a Markdown table in which the best of a column is bold where it is more than chance, ending in a
+    line break."""
     rows = comparison_rows(runs)
     titles = list(rows[0].cells)
     lines = [["method", *titles], ["---", *("---:" for _ in titles)]]
@@ -163,17 +181,20 @@ def _two_lines(title: str) -> str:
     return "\n".join(min(breaks, key=lambda lines: max(map(len, lines)))).rstrip()
 
 
-def _with_best(cells: list[Cell], best: Literal["highest", "lowest", None]) -> list[Cell]:
-    values = [cell.value for cell in cells if not math.isnan(cell.value)]
-    if best is None or len(cells) < 2 or not values:
+def _with_best(cells: list[Cell], column: _Column, contenders: Sequence[Contender], runs: Sequence[Run]) -> list[Cell]:
+    """Mark the best, where it is better than every other over the seeds."""
+    values = np.array([cell.value for cell in cells])
+    if column.best is None or column.values is None or np.count_nonzero(~np.isnan(values)) < 2:
         return cells
-    winner = max(values) if best == "highest" else min(values)
-    return [Cell(cell.text, cell.value, math.isclose(cell.value, winner)) for cell in cells]
+    winner = int(np.nanargmax(values) if column.best == "highest" else np.nanargmin(values))
+    if not is_best(contenders, winner, column.values(runs)):
+        return cells
+    return [Cell(cell.text, cell.value, i == winner) for i, cell in enumerate(cells)]
 
 
 def _of(figure: Figure[Any], cell: Make | None = None) -> _Column:
     """The column of a figure: its title, its unit and which value is best are the figure's own."""
-    return _Column(figure.title, cell or _mean(figure), figure.best)
+    return _Column(figure.title, cell or _mean(figure), figure.best, lambda runs: per_run(figure.name))
 
 
 def _mean(figure: Figure[Any], decimals: int | None = None) -> Make:
@@ -222,6 +243,19 @@ def _than_alone(contender: Contender, runs: Sequence[Run]) -> Cell:
     return Cell(text, math.nan if strategy == AGAIN else shares.better - shares.worse)
 
 
+def _leads_over_alone(runs: Sequence[Run]) -> PerSeed:
+    """For every run the share of clients better off than alone, less that of those worse off."""
+
+    def values(contender: Contender) -> dict[Run, float]:
+        found = dict.fromkeys(contender.runs, math.nan)
+        if contender.runs[0].strategy not in (ALONE, AGAIN):
+            shares = ((run, comparison.shares()) for run, comparison in comparisons(contender, runs))
+            found |= {run: of.better - of.worse for run, of in shares if of is not None}
+        return found
+
+    return values
+
+
 def _time_to_target(contender: Contender, runs: Sequence[Run]) -> Cell:
     """The mean over the seeds that reached it. Only a method that reached it with every seed can be the best."""
     values = contender.figures("time_to_target")
@@ -264,7 +298,7 @@ _COLUMNS = (
     _of(Result.accuracy, _accuracy),
     _of(Result.accuracy_trained),
     _of(Result.accuracy_used),
-    _Column("better / equal / worse than alone %", _than_alone, best="highest"),
+    _Column("better / equal / worse than alone %", _than_alone, "highest", _leads_over_alone),
     _of(Result.accuracy_slowest_fifth),
     _of(Result.accuracy_fastest_fifth),
     _of(Result.accuracy_slowest_device, _of_device(Result.accuracy_slowest_device)),

@@ -18,7 +18,7 @@ from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
 from polytempo.core.state import load
 from polytempo.core.versions import versions
-from polytempo.sim.experiment import Experiment
+from polytempo.sim.experiment import LATER, Experiment
 from polytempo.sim.records.used import USED
 from polytempo.strategies import Strategy, make_strategy
 
@@ -130,11 +130,13 @@ def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     try:
         known: dict[str, Any] = json.loads(read_plain(directory / "config.json"))
         names = [name for name in config if name != "versions" and (name, config[name]) != ("clients", None)]
-        different = next((name for name in names if known[name] != config[name]), None)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        unlike = [name for name in LATER if known.get(name) != config.get(name)]
+        unlike += [name for name in names if name not in LATER and known[name] != config[name]]
+        different = next(iter(unlike), None)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{directory} is not empty and holds no run. Choose another directory (--out).") from None
     if different is not None:
-        there, here = known[different], config[different]
+        there, here = known.get(different), config.get(different)
         if isinstance(there, dict) and isinstance(here, dict):  # the strategy's parameters, say: only those that differ
             changed = [name for name in here if there.get(name) != here[name]]
             there, here = ({name: of[name] for name in changed if name in of} for of in (there, here))

@@ -1,6 +1,6 @@
 """Why a simulation cannot go on."""
 
-from polytempo.core.errors import StrategyError, UserError
+from polytempo.core.errors import DivergenceError, StrategyError
 
 
 def stalled(updates: int, now: float) -> StrategyError:
@@ -11,9 +11,9 @@ def stalled(updates: int, now: float) -> StrategyError:
     )
 
 
-def diverging(refused: int) -> UserError:
+def diverging(refused: int) -> DivergenceError:
     """Update after update holds NaN or Inf."""
-    return UserError(
+    return DivergenceError(
         f"Training diverges: the last {refused} updates held NaN or Inf and were refused. Lower the learning rate "
         "(--lr)."
     )

@@ -22,6 +22,8 @@ from polytempo.world.drift import Drift
 from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
 
+LATER = ("validation_share",)
+"""Settings that came later. Runs that leave them at their defaults do not name them, as before, and stay known."""
 IMPORTABLE = ("strategy", "model", "loss", "metric", "data")
 """Settings that may be import paths."""
 
@@ -39,6 +41,9 @@ class Experiment(StrategySettings):
     clients: int | None = Field(None, ge=1, description="number of clients (default 20, or as many as the data names)")
     partition: str = Field("groups", description="who gets which samples")
     test_share: float = Field(0.2, gt=0, lt=1, description="share of each client's samples kept for its own test")
+    validation_share: float = Field(
+        0.0, ge=0, lt=1, description="share of each client's train samples kept for choosing settings, not trained on"
+    )
     min_samples: int = Field(2, ge=2, description="samples that every client must have")
     drift: tuple[Drift, ...] = Field((), description="changes of clients' data")
     ask: str | None = Field(
@@ -109,7 +114,8 @@ class Experiment(StrategySettings):
 
     def settings(self) -> dict[str, Any]:
         """All fields that decide the result, as plain JSON data."""
-        return json.loads(self.model_dump_json(exclude={"workers", "data_dir"}))
+        unused = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
+        return json.loads(self.model_dump_json(exclude={"workers", "data_dir", *unused}))
 
     def files(self) -> dict[str, str]:
         """The SHA-256 of every file that the settings name and that exists: devices, partition, initial weights, own

@@ -69,6 +69,10 @@ class HasFigures:
         title="used %",
         best="highest",
     )
+    accuracy_validation = Figure[float | None](
+        "The same on the clients' validation rows, by which settings are chosen; null without `validation_share`.",
+        "share",
+    )
     accuracy_std = Figure[float]("Standard deviation of the used accuracy over clients.", "share")
     accuracy_slowest_fifth = Figure[float](
         "Mean used accuracy of the fifth of the clients with the slowest devices.",

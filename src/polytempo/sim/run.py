@@ -115,6 +115,11 @@ def _resume(simulator: Simulator, directory: Path, config: dict[str, Any]) -> _C
     simulator.history.open(directory, None if saved is None else saved["rows"])
     if saved is None:
         return _Clock()
+    if saved.get("frozen", "") != simulator.learner.schema.frozen:
+        raise UserError(
+            f"The run in {directory} was begun with other frozen weights than the model {config['model']} loads now. "
+            "Choose another --out, or delete it to begin anew."
+        )
     simulator.load_state(saved["simulator"])
     return _Clock(*saved["clock"])
 
@@ -189,7 +194,8 @@ def _simulate(
         if directory is not None:
             read_clock()
             rows = simulator.history.flush()
-            state = {"simulator": simulator.save_state(), "rows": rows}
+            frozen = simulator.learner.schema.frozen
+            state = {"simulator": simulator.save_state(), "rows": rows, **({"frozen": frozen} if frozen else {})}
             save(state | {"clock": (clock.wall, clock.training, clock.working)}, directory / CHECKPOINT)
             simulator.personal.memories.drop_files()
 
@@ -260,6 +266,7 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> Resu
         strategy=experiment.strategy,
         seed=experiment.seed,
         **{name: last[name] for name in figures},
+        accuracy_validation=simulator.validation,
         **device_figures(last["per_client_used"], simulator.devices),
         virtual_time=simulator.now,
         time_to_target=simulator.evaluator.time_to_target,
@@ -334,6 +341,7 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
             if clusters
             else {}
         ),
+        **({"frozen": simulator.learner.schema.frozen} if simulator.learner.schema.frozen else {}),
         **({"attackers": simulator.uploads.attackers} if experiment.attack is not None else {}),
         **simulator.strategy.resolved(),
     }

@@ -59,13 +59,13 @@ class Simulator:
         self.now = 0.0
         self.updates = 0
         self.client_steps = 0
-        self.refused = 0
-        self.refused_in_a_row = 0
+        self.refused = self.refused_in_a_row = 0
         self.agenda = Agenda()
         self.clients = Clients(len(world.federation))
         self._trainings: dict[int, Training] = {}
         self._finished = False
         self.used: UsedRows | None = None  # at the end
+        self.validation: float | None = None  # at the end
 
     @property
     def stop(self) -> Stop:
@@ -91,7 +91,7 @@ class Simulator:
                 self.now = self.stop.time
             if self.evaluator.evaluated_at != self.updates or not self._finished:
                 self._evaluate()
-            self.used = self.evaluator.used_rows(self.clients.generation)
+            self.used, self.validation = self.evaluator.at_the_end(self.clients.generation)
             self.traffic.close()
             self._finished = True
         finally:

@@ -24,6 +24,7 @@ from polytempo.world.dataset import Dataset
 from polytempo.world.devices import Devices, make_devices
 from polytempo.world.federation import Federation
 from polytempo.world.partitions import clients_in, make_federation
+from polytempo.world.partitions.validation import keep_validation
 from polytempo.world.proxies import check_proxies, proxies_of, read_proxies
 
 CLIENTS = 20
@@ -78,7 +79,7 @@ def _federation(experiment: Experiment, strategy: Strategy, dataset: Dataset) ->
     e, proxies = experiment, experiment.proxy_source
     if proxies is None:
         proxies = "default" if strategy.needs_proxies else 0
-    return make_federation(
+    federation = make_federation(
         dataset,
         e.partition,
         e.clients or clients_in(e.partition, dataset, e.min_samples) or CLIENTS,
@@ -88,6 +89,7 @@ def _federation(experiment: Experiment, strategy: Strategy, dataset: Dataset) ->
         e.drift,
         proxies if isinstance(proxies, int | str) else 0,
     )
+    return keep_validation(federation, e.validation_share, e.seed)
 
 
 def proxy_sets_of(experiment: Experiment, world: World) -> ProxySets | None:

@@ -8,6 +8,8 @@ import numpy as np
 from polytempo.world.dataset import Dataset
 from polytempo.world.drift import DriftPlan, Occurrence
 
+NO_ROWS = np.empty(0, np.int64)
+
 
 class ClientData(NamedTuple):
     """One client's data at one moment: rows of the data set, and the labels as this client sees them."""
@@ -16,6 +18,8 @@ class ClientData(NamedTuple):
     test: np.ndarray
     y: np.ndarray
     """Labels of the whole data set (indexed by row), swapped where a drift swapped them for this client."""
+    validation: np.ndarray = NO_ROWS
+    """Rows to choose settings by, which the client does not train on."""
 
 
 class Draw(NamedTuple):
@@ -59,6 +63,9 @@ class Federation:
     drifts: DriftPlan | None = None
     clusters: tuple[Cluster, ...] = ()
     """Where proxy sets were asked for."""
+    validation_idx: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    """Validation rows like those of train and test, where they were asked for."""
+    validation_off: np.ndarray | None = None
     _swapped: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict, repr=False)
     """The labels of the data set under each relabelling that some client has."""
 
@@ -69,7 +76,7 @@ class Federation:
         """The client's data after its first ``generation`` drifts."""
         history = self._history(client, generation)
         train, test = self._rows(client, history)
-        return ClientData(train, test, self._labels(history))
+        return ClientData(train, test, self._labels(history), self._validation(client, history))
 
     def samples(self, client: int, generation: int = 0) -> int:
         """How many samples the client trains on."""
@@ -118,6 +125,12 @@ class Federation:
             self.train_idx[self.train_off[holder] : self.train_off[holder + 1]],
             self.test_idx[self.test_off[holder] : self.test_off[holder + 1]],
         )
+
+    def _validation(self, client: int, history: list[Occurrence]) -> np.ndarray:
+        if self.validation_off is None:
+            return NO_ROWS
+        holder = self._holder(client, history)
+        return self.validation_idx[self.validation_off[holder] : self.validation_off[holder + 1]]
 
     def _holder(self, client: int, history: list[Occurrence]) -> int:
         """Whose first rows the client has now."""

@@ -219,6 +219,19 @@ def test_every_difference_between_models_has_words(own: Schema, said: str) -> No
         check_schema(own, Schema(("w", "b"), ((2,), (1,)), 3))
 
 
+@pytest.mark.parametrize(
+    ("own", "server", "said"),
+    [
+        ("a" * 64, "b" * 64, "fingerprint aaaaaaaaaaaa here, fingerprint bbbbbbbbbbbb there"),
+        ("a" * 64, "", "none there"),
+    ],
+)
+def test_other_frozen_parts_than_the_servers_are_refused(own: str, server: str, said: str) -> None:
+    schema = Schema(("w",), ((2,),), 2)
+    with pytest.raises(UserError, match=rf"frozen parts.*{said}.*same files or packages"):
+        check_schema(replace(schema, frozen=own), replace(schema, frozen=server))
+
+
 def test_the_order_of_tensors_does_not_matter() -> None:
     check_schema(Schema(("b", "w"), ((1,), (2,)), 2), Schema(("w", "b"), ((2,), (1,)), 3))
 

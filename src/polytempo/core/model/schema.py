@@ -19,13 +19,15 @@ Vector = TypeVar("Vector", np.ndarray, "Tensor")
 
 @dataclass(frozen=True)
 class Schema:
-    """Names and shapes, in the order of the flat vector: the parameters, then the float buffers (BatchNorm statistics
-    travel with the model). Integer buffers are not part of it."""
+    """Names and shapes, in the order of the flat vector: the parameters that train, then the float buffers (BatchNorm
+    statistics travel with the model). Integer buffers and frozen parts are not part of it."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     parameter_count: int
     """How many of the floats are parameters: the first ones."""
+    frozen: str = ""
+    """Fingerprint of the model's frozen parts; empty if it has none."""
 
     @cached_property
     def size(self) -> int:

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polytempo.core.errors import UserError
+from polytempo.core.model.frozen import fingerprint_of, frozen_tensors
 from polytempo.core.model.schema import Schema
 
 ALIGNMENT = 64
@@ -30,13 +32,22 @@ def floats(data: memoryview) -> Tensor:
 
 
 def schema_of(module: nn.Module) -> Schema:
-    """Names and shapes of a module's parameters and float buffers."""
-    parameters = dict(module.named_parameters())
-    buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
-    tensors = parameters | buffers
-    return Schema(
-        tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()), sum(p.numel() for p in parameters.values())
-    )
+    """Names and shapes of a module's parameters that train and of its float buffers, without its frozen parts."""
+    tensors, frozen = travelling(module), frozen_tensors(module)
+    parameters = [tensor for tensor in tensors.values() if isinstance(tensor, nn.Parameter)]
+    if frozen and not parameters:
+        raise UserError("All parameters of the model are frozen. Expected at least one with requires_grad=True.")
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors.values())
+    return Schema(tuple(tensors), shapes, sum(p.numel() for p in parameters), fingerprint_of(frozen))
+
+
+def travelling(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of the flat vector, by name and in order. Unlike in a state dict, buffers that are not persistent
+    are among them."""
+    stay = {id(tensor) for tensor in frozen_tensors(module).values()}
+    parameters = {name: p for name, p in module.named_parameters() if id(p) not in stay}
+    buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point() and id(b) not in stay}
+    return parameters | buffers
 
 
 def flatten(schema: Schema, tensors: Mapping[str, Tensor]) -> Tensor:

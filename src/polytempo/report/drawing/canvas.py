@@ -97,11 +97,16 @@ def row_height(rows: int, per_row: float = 0.42) -> float:
     return 0.9 + per_row * max(rows, 2)
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Save in the format that the path's ending names."""
-    formats = figure.canvas.get_supported_filetypes()
+def check_ending(path: Path) -> None:
+    """Refuse a path whose ending names no format."""
+    formats = Figure().canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".").lower() not in formats:
         raise UserError(f"cannot save a plot as {path.name}: expected one of the endings {', '.join(sorted(formats))}")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Save in the format that the path's ending names."""
+    check_ending(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "polytempo"}):
         figure.savefig(path, dpi=160)

@@ -64,8 +64,8 @@ class Comparison(Standings):
 
 
 def compared(run: Run, alone: Run) -> Comparison | None:
-    """Compare a run with one of Standalone in the same world; None if one of them does not say how clients do on their
-    test rows."""
+    """Compare a run with another in the same world, mostly with one of Standalone; None if one of them does not say how
+    clients do on their test rows."""
     mine, theirs = run.used, alone.used
     if mine is None or theirs is None or len(mine) != len(theirs) or mine.are_losses != theirs.are_losses:
         return None
@@ -79,6 +79,11 @@ def compared(run: Run, alone: Run) -> Comparison | None:
         clients,
         left_out=len(mine) - len(clients),
     )
+
+
+def same_world(run: Run, other: Run) -> bool:
+    """Did both runs meet the same clients with the same data, by the same seed?"""
+    return other.seed == run.seed and all(other.config.get(key) == run.config.get(key) for key in WORLD)
 
 
 def comparisons(contender: Contender, runs: Sequence[Run]) -> list[tuple[Run, Comparison]]:
@@ -201,9 +206,6 @@ def _unlike(keys: Sequence[str]) -> str:
 def _alone_beside(run: Run, runs: Sequence[Run]) -> Run | None:
     """Standalone with this run's seed and world; of several, the one that shares most other settings."""
 
-    def same_world(other: Run) -> bool:
-        return other.seed == run.seed and all(other.config.get(key) == run.config.get(key) for key in WORLD)
-
     mine = settings(run).items()
-    candidates = [other for other in runs if other.strategy == ALONE and same_world(other)]
+    candidates = [other for other in runs if other.strategy == ALONE and same_world(run, other)]
     return max(candidates, key=lambda other: len(mine & settings(other).items()), default=None)

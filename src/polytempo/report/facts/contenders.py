@@ -22,7 +22,7 @@ AGAIN = "standalone-again"
 # What may differ between two runs of one contender: it does not change what the contender is.
 NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
-WORLD = ("data", "clients", "partition", "test_share", "min_samples", "drift")
+WORLD = ("data", "clients", "partition", "test_share", "validation_share", "min_samples", "drift")
 # How long clients train in it, and how: Standalone is what they have alone if it has the same.
 TRAINING = (
     *("model", "loss", "optimizer", "lr", "momentum", "weight_decay", "batch_size", "epochs", "steps"),

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from polytempo.report.differences import meaning_of_bold
 from polytempo.report.facts.runs import Runs
 from polytempo.report.sections.markup import Section, bold, html_note, html_table, named
 from polytempo.report.table import comparison_rows
@@ -41,5 +42,5 @@ def section(runs: Runs) -> Section:
     if most > 1:
         notes.append(f"Means over up to {most} seeds; ± is the standard deviation between them.")
     if len(runs.contenders) > 1:
-        notes.append("The best of a column is bold.")
+        notes.append(meaning_of_bold(runs.contenders))
     return Section("Results", html_table(["method", *titles], body) + html_note(" ".join(notes)))

@@ -31,6 +31,7 @@ from polytempo.serve.protocol.bodies import entry_of, make_body
 from polytempo.serve.protocol.framing import Buffer, WireError
 from polytempo.serve.protocol.personal import jury_message
 from polytempo.serve.protocol.tasks import Membership, Model, Task, Tensors, model_of, task_of
+from polytempo.serve.protocol.welcome import schema_in
 
 __all__ = ["Client", "Membership", "Model", "Task", "Tensors"]
 
@@ -352,7 +353,7 @@ class Client:
 
     def _welcomed(self, welcome: pb.Welcome) -> None:
         self.number, self.seed = welcome.client, welcome.seed
-        self.schema = Schema(tuple(welcome.names), tuple(tuple(s.sizes) for s in welcome.shapes), welcome.parameters)
+        self.schema = schema_in(welcome)
         self._uploads.agree(welcome.upload)
         self._welcome = welcome
         self.memory.open(welcome)

@@ -132,10 +132,20 @@ def check_schema(own: Schema, server: Schema) -> None:
                 f"This client's model is not the server's: its tensor {name!r} {_shape(ours.get(name))}, the server's "
                 f"{_shape(theirs.get(name))}. Use the server's --model, and data with the same inputs and classes."
             )
+    if own.frozen != server.frozen:
+        raise UserError(
+            f"The frozen parts of this client's model are not the server's: {_fingerprint(own.frozen)} here, "
+            f"{_fingerprint(server.frozen)} there. Use the server's --model, the same seed, and the same files or "
+            "packages that the model loads its frozen weights from."
+        )
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:
     return "is missing" if shape is None else f"has shape {list(shape)}"
+
+
+def _fingerprint(frozen: str) -> str:
+    return f"fingerprint {frozen[:12]}" if frozen else "none"
 
 
 # What the client does.

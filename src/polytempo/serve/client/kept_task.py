@@ -32,7 +32,8 @@ class KeptTask(NamedTuple):
         """Why there is no going on with it after this welcome; None if there is."""
         if self.server != server:
             return f"it is from another server, {self.server}"
-        if any(getattr(self.welcome, name) != getattr(welcome, name) for name in ("client", "names", "shapes", "seed")):
+        same = ("client", "names", "shapes", "seed", "frozen")
+        if any(getattr(self.welcome, name) != getattr(welcome, name) for name in same):
             return "it is of another client or another model"
         return None if self.task.number == welcome.task else "the server waits for it no longer"
 

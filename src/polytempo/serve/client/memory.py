@@ -49,6 +49,7 @@ class OwnMemory:
     def open(self, welcome: Welcome) -> None:
         """Read the file, if there is one, as soon as the server has said which client this is."""
         whose = [welcome.client, welcome.seed, list(welcome.names), [list(shape.sizes) for shape in welcome.shapes]]
+        whose += [welcome.frozen] if welcome.frozen else []
         if whose == self._whose:
             return
         self._whose, self._now, self._next = whose, Remembered(), None

@@ -14,6 +14,7 @@ from torch import Tensor
 import polytempo
 from polytempo.core.disk.files import make_directory
 from polytempo.core.errors import UserError
+from polytempo.core.model.schema import Schema
 from polytempo.core.registry import check_imports, source_file
 from polytempo.core.state import load, save
 from polytempo.core.validation import refusal
@@ -130,7 +131,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     about = {
         "format": FORMAT,
         "settings": settings.lasting(),
-        "schema": {"names": schema.names, "shapes": schema.shapes, "parameters": schema.parameter_count},
+        "schema": _described(schema),
         "versions": code_versions(settings),
         "proxies": None if proxies is None else proxies_digest(proxies),
     }
@@ -146,6 +147,11 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     journal.applying.use_code(code_of(code_versions(settings)))
     journal.applying.clear(journal.last)
     return Opened(journal, service, begin)
+
+
+def _described(schema: Schema) -> dict[str, Any]:
+    described = {"names": schema.names, "shapes": schema.shapes, "parameters": schema.parameter_count}
+    return described | ({"frozen": schema.frozen} if schema.frozen else {})
 
 
 def _lasting_settings(journal: Journal, settings: ServiceSettings) -> ServiceSettings:

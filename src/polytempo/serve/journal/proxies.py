@@ -53,7 +53,10 @@ def make_proxy_sets(settings: ServiceSettings, schema: Schema, data: ProxyData) 
     inputs = Inputs(data.x.shape[1:], data.classes, data.vocabulary)
     learner, _ = make_learner(settings.model, inputs, settings.seed)
     if learner.schema != schema:
-        raise UserError(f"The model {settings.model} is not the service's any more: its tensors changed.")
+        raise UserError(
+            f"The model {settings.model} is not the service's any more: its tensors changed, "
+            "or those of its frozen parts."
+        )
     return ProxySets(learner, data.x, data.y, data.offsets, settings.work(), settings.seed)
 
 

@@ -62,13 +62,13 @@ class ServiceSettings(StrategySettings):
     def first_model(self) -> tuple[Schema, Tensor]:
         """Names and shapes, and the weights, before they are warmed."""
         named = self.init is not None and self.init.suffix == ".safetensors"
-        if self.init is not None and named and self.proxies is None:
+        # A model of the user's own may have frozen parts, of which a file of what travels knows nothing.
+        if self.init is not None and named and self.proxies is None and ":" not in self.model:
             return _read_tensors(self.init)
         module = first_model(self.model, self.inputs(), self.seed)
         schema = schema_of(module)
         if self.init is None:
             return schema, initial_vector(module)
-        # Only a model that can compute is of use with proxy sets.
         return schema, self._named_weights(self.init, schema) if named else read_vector(self.init, schema.size)
 
     def _named_weights(self, path: Path, schema: Schema) -> Tensor:
@@ -77,7 +77,8 @@ class ServiceSettings(StrategySettings):
         if dict(zip(found.names, found.shapes, strict=True)) != dict(zip(schema.names, schema.shapes, strict=True)):
             raise UserError(
                 f"The tensors of {path} are not those of the model {self.model} for data like {self.data}. With "
-                "--proxies the server computes with the model: give --model and --data that fit the file."
+                "--proxies, or a --model of your own, the server makes the model: give --model and --data that fit the "
+                "file."
             )
         return flatten(schema, found.views(weights))
 

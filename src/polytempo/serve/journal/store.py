@@ -154,7 +154,8 @@ class Journal:
     @cached_property
     def schema(self) -> Schema:
         known = self.about["schema"]
-        return Schema(tuple(known["names"]), tuple(map(tuple, known["shapes"])), known["parameters"])
+        shapes = tuple(map(tuple, known["shapes"]))
+        return Schema(tuple(known["names"]), shapes, known["parameters"], known.get("frozen", ""))
 
     # Events.
 

@@ -2,7 +2,8 @@
 
 client-N.safetensors        what client N would be served now, its tensors under the names of the model
 newcomer.safetensors        what a client would be served that nobody has met
-index.json                  for each file: the branch and its version; the event; the version of Polytempo"""
+index.json                  for each file: the branch and its version; the event; the version of Polytempo; the
+                            fingerprint of the model's frozen parts, which are in no file"""
 
 import json
 import os
@@ -36,6 +37,7 @@ def export(directory: Path, out: Path, allowed: Collection[str] = ()) -> dict[st
             "polytempo": metadata.version("polytempo"),
             "strategy": replayed.settings.strategy,
             "event": replayed.event,
+            "frozen": replayed.service.schema.frozen,
             "models": _write_models(replayed.service, making),
         }
         write_bytes(making / INDEX, json.dumps(index, indent=1).encode() + b"\n", 0o600)

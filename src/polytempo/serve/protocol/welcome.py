@@ -16,7 +16,14 @@ def make_welcome(client: int, schema: Schema, seed: int, task: int, upload: str 
         task=task,
         upload=upload,
         download=download,
+        frozen=schema.frozen,
     )
+
+
+def schema_in(welcome: pb.Welcome) -> Schema:
+    """What the server's model looks like."""
+    shapes = tuple(tuple(shape.sizes) for shape in welcome.shapes)
+    return Schema(tuple(welcome.names), shapes, welcome.parameters, welcome.frozen)
 
 
 def check_welcome_fits(schema: Schema) -> None:

@@ -137,7 +137,7 @@ class Branch(_message.Message):
     def __init__(self) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("client", "names", "shapes", "parameters", "seed", "task", "upload", "download")
+    __slots__ = ("client", "names", "shapes", "parameters", "seed", "task", "upload", "download", "frozen")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +146,7 @@ class Welcome(_message.Message):
     TASK_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
     DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
     client: int
     names: _containers.RepeatedScalarFieldContainer[str]
     shapes: _containers.RepeatedCompositeFieldContainer[Shape]
@@ -154,7 +155,8 @@ class Welcome(_message.Message):
     task: int
     upload: str
     download: str
-    def __init__(self, client: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., parameters: _Optional[int] = ..., seed: _Optional[int] = ..., task: _Optional[int] = ..., upload: _Optional[str] = ..., download: _Optional[str] = ...) -> None: ...
+    frozen: str
+    def __init__(self, client: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., parameters: _Optional[int] = ..., seed: _Optional[int] = ..., task: _Optional[int] = ..., upload: _Optional[str] = ..., download: _Optional[str] = ..., frozen: _Optional[str] = ...) -> None: ...
 
 class Shape(_message.Message):
     __slots__ = ("sizes",)

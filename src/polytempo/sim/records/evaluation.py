@@ -136,6 +136,10 @@ class Evaluator:
 
         return used
 
+    def at_the_end(self, generations: np.ndarray) -> tuple[UsedRows, float | None]:
+        """What the models that clients work with do on test rows, and their mean score on validation rows."""
+        return self.used_rows(generations), self.validation(generations)
+
     def used_rows(self, generations: np.ndarray) -> UsedRows:
         """How the model that each client works with does on each of its test rows now: right or wrong or, where the
         metric says more than that, its loss."""
@@ -147,6 +151,19 @@ class Evaluator:
             values = self._score_rows(lambda *given: scorer.losses(*given).numpy().astype(np.float32), generations)
         data = (self.federation.client(client, int(g)) for client, g in enumerate(generations))
         return UsedRows.of(values, [checksum(one.test, one.y[one.test]) for one in data])
+
+    def validation(self, generations: np.ndarray) -> float | None:
+        """The mean score of the models that clients work with on their validation rows; None where there are none."""
+        model_for, data_of = self._used_model(generations) or self._model_for, self._data_of(generations)
+
+        def validation_of(client: int) -> ClientData:
+            data = data_of(client)
+            return data._replace(test=data.validation)
+
+        parts = [[client for client in part if len(data_of(client).validation)] for part in self._in_parts()]
+        scorer, x = self.learner.scorer, self.world.x
+        scores = [score_clients(part, model_for, validation_of, x, scorer, self.pool) for part in parts if part]
+        return float(np.concatenate(scores).mean()) if scores else None
 
     def _score_rows(self, measure: Measure, generations: np.ndarray) -> list[np.ndarray]:
         """For each client what the model that it works with comes to on each of its test rows."""

@@ -1,0 +1,1 @@
+"""Sweeps: many settings of one experiment, each with several seeds, and the best one by validation rows."""

@@ -1,0 +1,134 @@
+"""What a sweep found: its trials with their scores, the best by validation rows, and that one's test score."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polytempo.report.facts.significance import t_interval
+from polytempo.report.run import Run
+from polytempo.sweeps.space import Assigned, as_words, shown_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VALIDATION, TEST = "accuracy_validation", "accuracy_used"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One figure over seeds."""
+
+    mean: float
+    deviation: float
+    """Standard deviation between seeds; NaN with one."""
+    low: float
+    """The 95 % interval of the mean, by Student's t; NaN with one seed."""
+    high: float
+    seeds: int
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], figure: str) -> "Scores":
+        values = np.array([run.figure(figure) for run in runs])
+        values = values[~np.isnan(values)]
+        mean = float(values.mean()) if len(values) else math.nan
+        deviation = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+        return cls(mean, deviation, *t_interval(values), len(values))
+
+    def figures(self) -> dict[str, float | int | None]:
+        """For scripts: null for what is not known."""
+        return {name: None if math.isnan(value) else value for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One choice of values, and its runs with all seeds."""
+
+    assigned: Assigned
+    """Values by the names of settings and, as ``parameters.NAME``, parameters."""
+    runs: tuple[Run, ...] = ()
+    failure: str = ""
+    """Why a run did not end: its training diverged. Such a trial has no score."""
+
+    @property
+    def validation(self) -> Scores:
+        """Accuracy of used models on validation rows."""
+        return Scores.of(() if self.failure else self.runs, VALIDATION)
+
+    @property
+    def test(self) -> Scores:
+        """Accuracy of used models on test rows. To choose by it would make it worthless."""
+        return Scores.of(() if self.failure else self.runs, TEST)
+
+    @property
+    def words(self) -> str:
+        return as_words(self.assigned)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep:
+    """All trials, in the order of the grid or of the search."""
+
+    strategy: str
+    names: tuple[str, ...]
+    """What was varied."""
+    seeds: tuple[int, ...]
+    trials: tuple[Trial, ...]
+
+    @cached_property
+    def best(self) -> Trial | None:
+        """The trial with the best mean on validation rows; None where there are no validation rows."""
+        scored = [one for one in self.trials if not math.isnan(one.validation.mean)]
+        return max(scored, key=lambda one: one.validation.mean, default=None)
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all trials."""
+        return [run for trial in self.trials for run in trial.runs]
+
+    def figures(self) -> dict[str, Any]:
+        """For scripts: every trial with its validation score, and the best one with its test score."""
+        best = self.best
+        return {
+            "strategy": self.strategy,
+            "seeds": list(self.seeds),
+            "trials": [
+                {
+                    "settings": _plain(one.assigned),
+                    "validation": one.validation.figures(),
+                    "failure": one.failure or None,
+                }
+                for one in self.trials
+            ],
+            "best": None if best is None else {"settings": _plain(best.assigned), "test": best.test.figures()},
+        }
+
+    def plot(self, path: Path | str | None = None) -> "Figure":
+        """A heat map of the validation accuracy over the first two names; of a search, one panel per name. Saved if a
+        path is given."""
+        from polytempo.report.drawing import canvas  # matplotlib is slow to load
+        from polytempo.sweeps.plot import sweep_figure
+
+        figure = sweep_figure(self)
+        if path is not None:
+            canvas.save(figure, Path(path))
+        return figure
+
+    def __repr__(self) -> str:
+        return f"<Sweep {self.summary()}>"
+
+    def summary(self) -> str:
+        """One readable line: what was chosen, and how good it is on test rows."""
+        tried = f"{self.strategy}: {len(self.trials)} trials, {len(self.seeds)} seeds"
+        best = self.best
+        if best is None:
+            return f"{tried}; none is chosen without validation rows"
+        return f"{tried}; best by validation: {best.words} (test {best.test.mean:.1%})"
+
+
+def _plain(assigned: Mapping[str, Any]) -> dict[str, Any]:
+    return {shown_name(name): value for name, value in assigned.items()}

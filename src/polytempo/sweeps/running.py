@@ -1,0 +1,194 @@
+"""Run a sweep: every trial with every seed, in one process or several. Each run has a directory of its own, so that
+a sweep goes on where it was stopped, and finished runs are taken as they are."""
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from polytempo.core.errors import DivergenceError, UserError
+from polytempo.report.run import Run
+from polytempo.sim.directory import is_finished, write_json
+from polytempo.sim.experiment import Experiment, make_experiment
+from polytempo.sim.run import run_experiment
+from polytempo.sweeps.result import Sweep, Trial
+from polytempo.sweeps.search import searched
+from polytempo.sweeps.space import (
+    Assigned,
+    Range,
+    checked_grid,
+    checked_ranges,
+    combinations,
+    experiment_with,
+    shown_name,
+    value_text,
+)
+
+VALIDATION_SHARE = 0.2
+"""Where the user does not say."""
+FIGURES = "sweep.json"
+
+Report = Callable[[int, int, str], None]
+"""(runs finished, runs in all, the trial of the last one)"""
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What to vary, with which seeds, and how to run it."""
+
+    grid: Mapping[str, Sequence[Any]]
+    ranges: Mapping[str, Range]
+    seeds: int
+    jobs: int
+    trials: int | None
+    """How many a search makes; None for all of the grid."""
+
+
+def sweep(
+    strategy: str,
+    *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    ranges: Mapping[str, Any] | None = None,
+    search: Literal["optuna"] | None = None,
+    trials: int | None = None,
+    seeds: int = 5,
+    jobs: int = 1,
+    out: str | Path | None = None,
+    progress: Report | None = None,
+    **settings: Any,
+) -> Sweep:
+    """Try every combination of the grid's values with several seeds, and choose the best by validation rows. Names are
+    those of settings and of the strategy's parameters; other settings are those of ``simulate``. ``search="optuna"``
+    makes ``trials`` trials instead, from ``ranges``, ``(low, high)`` or ``(low, high, "log")``, and the lists of
+    the grid. ``jobs`` is the number of processes. With ``out``, the runs are kept there, and the same call goes on."""
+    base = make_experiment(strategy=strategy, **settings)
+    plan = make_plan(base, grid or {}, ranges or {}, search, trials, seeds, jobs)
+    if out is not None:
+        return run_sweep(base, plan, Path(out), progress)
+    with tempfile.TemporaryDirectory() as directory:
+        return run_sweep(base, plan, Path(directory), progress)
+
+
+def make_plan(
+    base: Experiment,
+    grid: Mapping[str, Sequence[Any]],
+    ranges: Mapping[str, Any],
+    search: str | None,
+    trials: int | None,
+    seeds: int,
+    jobs: int,
+) -> SweepPlan:
+    """Check everything that can be checked before the first run."""
+    for name, count in (("seeds", seeds), ("jobs", jobs), ("trials", 1 if trials is None else trials)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise UserError(f"{name} is {count!r}. Expected a whole number of at least 1.")
+    if search not in (None, "optuna"):
+        raise UserError(f"search is {search!r}. Expected optuna, or none for the whole grid.")
+    if search is None and (ranges or trials is not None):
+        raise UserError("Ranges and trials are for a search. Give search too (--search optuna), or lists of values.")
+    if search is not None and trials is None:
+        raise UserError("A search needs the number of trials (--trials N).")
+    if not grid and not ranges:
+        raise UserError("Nothing is varied. Give a grid, such as --grid lr=0.01,0.05.")
+    plan = SweepPlan(checked_grid(base, grid), checked_ranges(base, ranges), seeds, jobs, trials)
+    both = plan.grid.keys() & plan.ranges.keys()
+    if both:
+        raise UserError(f"{shown_name(min(both))} has a list of values and a range. Give one of them.")
+    return plan
+
+
+def run_sweep(base: Experiment, plan: SweepPlan, directory: Path, progress: Report | None = None) -> Sweep:
+    """Run what is not finished yet, and leave the figures as sweep.json."""
+    if "validation_share" not in base.model_fields_set:
+        base = base.model_copy(update={"validation_share": VALIDATION_SHARE})
+    tell = progress or (lambda done, total, label: None)
+    if plan.trials is None:
+        trials = _all_of(base, plan, combinations(plan.grid), directory, tell)
+    else:
+        if not base.validation_share:
+            raise UserError("A search chooses by validation rows. Give a validation_share above 0, such as 0.2.")
+        trials = _by_search(base, plan, plan.trials, directory, tell)
+    if all(trial.failure for trial in trials):
+        raise UserError(f"No trial of the sweep ended. {trials[0].failure}")
+    found = Sweep(base.strategy, (*plan.grid, *plan.ranges), tuple(_seeds(base, plan)), tuple(trials))
+    write_json(directory / FIGURES, found.figures())
+    return found
+
+
+def _by_search(base: Experiment, plan: SweepPlan, trials: int, directory: Path, tell: Report) -> list[Trial]:
+    """One trial after the other, so that a search that goes on finds the same ones."""
+    done: dict[str, Trial] = {}
+
+    def tried(assigned: Assigned, number: int) -> float:
+        before = number * plan.seeds
+
+        def one_of(finished: int, _: int, label: str) -> None:
+            tell(before + finished, trials * plan.seeds, label)
+
+        (trial,) = _all_of(base, plan, [assigned], directory, one_of)
+        done[trial.words] = trial
+        return trial.validation.mean
+
+    searched(plan.grid, plan.ranges, trials, base.seed, tried)
+    return list(done.values())
+
+
+def _all_of(
+    base: Experiment, plan: SweepPlan, choices: Sequence[Assigned], directory: Path, tell: Report
+) -> list[Trial]:
+    """These trials with all seeds."""
+    from joblib import Parallel, delayed  # here, because only sweeps need it
+
+    tasks = [
+        (experiment_with(base, assigned, seed), directory / _label(assigned) / f"seed-{seed}", number)
+        for number, assigned in enumerate(choices)
+        for seed in _seeds(base, plan)
+    ]
+    open_tasks = [task for task in tasks if not is_finished(*task[:2])]
+    failures: dict[int, str] = {}
+    finished = len(tasks) - len(open_tasks)
+    tell(finished, len(tasks), "")
+    workers = max(1, len(os.sched_getaffinity(0)) // plan.jobs)
+    parallel = Parallel(n_jobs=min(plan.jobs, max(len(open_tasks), 1)), batch_size=1, return_as="generator_unordered")
+    for number, failure in parallel(delayed(_finish)(*task, workers) for task in open_tasks):
+        finished += 1
+        if failure:
+            failures[number] = failure
+        tell(finished, len(tasks), _words(choices[number]))
+    return [
+        Trial(assigned, tuple(_loaded(tasks, number)), failures.get(number, ""))
+        for number, assigned in enumerate(choices)
+    ]
+
+
+def _finish(experiment: Experiment, directory: Path, number: int, workers: int) -> tuple[int, str]:
+    """One run, in whatever process; the number of its trial, and why training diverged if it did."""
+    try:
+        run_experiment(experiment.model_copy(update={"workers": experiment.workers or workers}), directory)
+    except DivergenceError as error:
+        return number, str(error)
+    return number, ""
+
+
+def _loaded(tasks: Sequence[tuple[Experiment, Path, int]], number: int) -> list[Run]:
+    return [Run.load(path) for experiment, path, of in tasks if of == number and is_finished(experiment, path)]
+
+
+def _seeds(base: Experiment, plan: SweepPlan) -> range:
+    return range(base.seed, base.seed + plan.seeds)
+
+
+def _words(assigned: Assigned) -> str:
+    return ", ".join(f"{shown_name(name)}={value_text(value)}" for name, value in assigned.items())
+
+
+def _label(assigned: Assigned) -> str:
+    """The trial's directory: the same in whatever order its names are given. What a file name cannot hold is told
+    apart by a hash."""
+    text = _words(dict(sorted(assigned.items())))
+    name = re.sub(r"[^\w+.=,-]+", "-", text.replace(", ", ","))[:80]
+    return name if name == text.replace(", ", ",") else f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

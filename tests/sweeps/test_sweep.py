@@ -1,0 +1,173 @@
+"""A sweep runs every trial with every seed once, and chooses by rows that are not test rows."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import polytempo.sweeps.running as running
+from polytempo import simulate, sweep
+from polytempo.core.errors import DivergenceError, UserError
+from polytempo.sim.run import run_experiment
+from polytempo.sweeps.result import Scores, Sweep, Trial
+from polytempo.sweeps.table import remarks
+from support.runs import made_run
+
+WORLD: dict[str, Any] = {"clients": 4, "updates": 8, "partition": "iid", "engine": "eager"}
+
+
+def trial(value: float, validation: list[float], test: list[float], failure: str = "") -> Trial:
+    pairs = enumerate(zip(validation, test, strict=True))
+    runs = [made_run({}, {"seed": i, "accuracy_validation": v, "accuracy_used": t}) for i, (v, t) in pairs]
+    return Trial({"lr": value}, tuple(runs), failure)
+
+
+def found(*trials: Trial) -> Sweep:
+    return Sweep("fedavg", ("lr",), (0, 1, 2), trials)
+
+
+def test_scores_are_mean_deviation_and_students_interval() -> None:
+    scores = trial(0.1, [0.7, 0.8, 0.9], [0.5] * 3).validation
+    assert (scores.mean, scores.deviation, scores.seeds) == (pytest.approx(0.8), pytest.approx(0.1), 3)
+    assert scores.high - scores.mean == pytest.approx(4.302653 * 0.1 / math.sqrt(3))
+    one = Scores.of(trial(0.1, [0.7], [0.5]).runs, "accuracy_used")
+    assert (one.mean, math.isnan(one.deviation), math.isnan(one.low)) == (0.5, True, True)
+
+
+def test_the_best_is_chosen_by_validation_rows_and_judged_by_test_rows() -> None:
+    tried = found(trial(0.1, [0.7, 0.7, 0.7], [0.9] * 3), trial(0.2, [0.8, 0.8, 0.8], [0.6, 0.7, 0.8]))
+    assert tried.best is tried.trials[1]
+    assert "lr 0.2. Its test accuracy: 70.0 ± 10.0" in remarks(tried)[0]
+    assert tried.figures()["best"]["test"]["mean"] == pytest.approx(0.7)
+    assert "test" not in tried.figures()["trials"][0]
+
+
+def test_without_validation_rows_none_is_chosen() -> None:
+    tried = sweep("fedasync", grid={"lr": [0.05, 0.1]}, seeds=1, validation_share=0, **WORLD)
+    assert tried.best is None
+    assert "Nothing is chosen" in remarks(tried)[0]
+
+
+def test_a_trial_that_diverged_has_no_score() -> None:
+    tried = found(trial(9.0, [0.99] * 3, [0.9] * 3, "Training diverges"), trial(0.2, [0.3] * 3, [0.3] * 3))
+    assert tried.best is tried.trials[1]
+    assert tried.figures()["trials"][0]["validation"]["mean"] is None
+
+
+def test_each_run_is_that_of_simulate_with_the_same_settings() -> None:
+    tried = sweep("fedasync", grid={"mixing": [0.2, 0.6]}, seeds=2, seed=3, **WORLD)
+    assert [run.seed for run in tried.runs] == [3, 4, 3, 4]
+    alone = simulate("fedasync", parameters={"mixing": 0.6}, seed=4, validation_share=0.2, **WORLD)
+    assert tried.trials[1].runs[1].digest == alone.digest
+    assert tried.trials[1].runs[1].accuracy_validation == alone.accuracy_validation
+
+
+def test_finished_runs_are_not_run_again_and_a_larger_grid_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Path] = []
+
+    def counting(experiment: Any, directory: Path) -> object:
+        ran.append(directory)
+        return run_experiment(experiment, directory)
+
+    monkeypatch.setattr(running, "run_experiment", counting)
+    first = sweep("fedasync", grid={"lr": [0.05], "mixing": [0.2, 0.6]}, seeds=2, out=tmp_path, **WORLD)
+    assert len(ran) == 4
+    again = sweep("fedasync", grid={"mixing": [0.2, 0.6], "lr": [0.05, 0.1]}, seeds=2, out=tmp_path, **WORLD)
+    assert len(ran) == 8
+    assert [path.parent.name for path in ran[4:]] == ["lr=0.1,mixing=0.2"] * 2 + ["lr=0.1,mixing=0.6"] * 2
+    assert again.trials[0].runs[0].digest == first.trials[0].runs[0].digest
+    (tmp_path / "lr=0.1,mixing=0.2/seed-1/result.json").unlink()
+    sweep("fedasync", grid={"mixing": [0.2, 0.6], "lr": [0.05, 0.1]}, seeds=2, out=tmp_path, **WORLD)
+    assert len(ran) == 9
+    with pytest.raises(UserError, match="holds another run"):
+        sweep("fedasync", grid={"lr": [0.05], "mixing": [0.2]}, seeds=2, out=tmp_path, batch_size=7, **WORLD)
+
+
+def test_processes_give_the_same_figures(tmp_path: Path) -> None:
+    grid = {"mixing": [0.2, 0.6]}
+    told: list[tuple[int, int]] = []
+    here = sweep("fedasync", grid=grid, seeds=1, **WORLD)
+    there = sweep(
+        "fedasync", grid=grid, seeds=1, jobs=2, out=tmp_path, progress=lambda *at: told.append(at[:2]), **WORLD
+    )
+    assert [run.digest for run in there.runs] == [run.digest for run in here.runs]
+    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert json.loads((tmp_path / "sweep.json").read_text()) == json.loads(json.dumps(here.figures()))
+
+
+def test_training_that_diverges_fails_its_trial_and_not_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverging(experiment: Any, directory: Path) -> object:
+        if experiment.lr > 1:
+            raise DivergenceError("Training diverges.")
+        return run_experiment(experiment, directory)
+
+    monkeypatch.setattr(running, "run_experiment", diverging)
+    tried = sweep("fedasync", grid={"lr": [9.0, 0.05]}, seeds=1, **WORLD)
+    assert [one.failure for one in tried.trials] == ["Training diverges.", ""]
+    assert tried.best is tried.trials[1]
+    with pytest.raises(UserError, match=r"No trial of the sweep ended\. Training diverges"):
+        sweep("fedasync", grid={"lr": [9.0]}, seeds=1, **WORLD)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "Nothing is varied"),
+        ({"grid": {"lr": [0.1]}, "seeds": 0}, "seeds is 0"),
+        ({"grid": {"lr": [0.1]}, "jobs": 1.5}, "jobs is 1.5"),
+        ({"grid": {"lr": [0.1]}, "trials": 3}, "trials are for a search"),
+        ({"ranges": {"lr": (0.1, 0.2)}}, "for a search"),
+        ({"grid": {"lr": [0.1]}, "search": "random", "trials": 2}, "search is 'random'"),
+        ({"ranges": {"lr": (0.1, 0.2)}, "search": "optuna"}, "needs the number of trials"),
+        (
+            {"grid": {"lr": [0.1]}, "ranges": {"lr": (0.1, 0.2)}, "search": "optuna", "trials": 1},
+            "a list of values and",
+        ),
+    ],
+)
+def test_a_bad_plan_is_refused_before_anything_runs(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        sweep("fedasync", **given, **WORLD)
+
+
+def test_a_search_without_optuna_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match=r"pip install 'polytempo\[optuna\]'"):
+        sweep("fedasync", ranges={"lr": (0.01, 0.1)}, search="optuna", trials=1, seeds=1, **WORLD)
+
+
+def test_a_search_repeats_and_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    space: dict[str, Any] = {"ranges": {"lr": (0.01, 0.5, "log"), "epochs": (1, 3)}, "grid": {"mixing": [0.2, 0.6]}}
+    first = sweep("fedasync", **space, search="optuna", trials=3, seeds=1, out=tmp_path, **WORLD)
+    more = sweep("fedasync", **space, search="optuna", trials=5, seeds=1, out=tmp_path, **WORLD)
+    tried = [one.words for one in more.trials]
+    assert [one.words for one in first.trials] == tried[:3]
+    assert len(set(tried)) == 5
+    assert all(0.01 <= one.assigned["lr"] <= 0.5 and one.assigned["epochs"] in (1, 2, 3) for one in more.trials)
+    with pytest.raises(UserError, match="chooses by validation rows"):
+        sweep("fedasync", **space, search="optuna", trials=1, seeds=1, validation_share=0, **WORLD)
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_the_figure_of_a_sweep_is_saved(tmp_path: Path, ending: str) -> None:
+    grid = [Trial({"lr": lr, "mixing": m}, trial(0, [lr + m], [0.5]).runs) for lr in (0.1, 0.2) for m in (0, 1)]
+    Sweep("fedasync", ("lr", "mixing"), (0,), tuple(grid)).plot(tmp_path / f"map.{ending}")
+    assert (tmp_path / f"map.{ending}").stat().st_size > 2000
+    searched = Sweep("fedasync", ("lr", "mixing"), (0,), tuple(grid[:3]))
+    assert len(searched.plot().axes) == 2
+    with pytest.raises(UserError, match="cannot save a plot"):
+        searched.plot(tmp_path / "map.docx")
+
+
+def test_a_heat_map_shows_the_best_over_what_it_has_no_axis_for() -> None:
+    values = [(0.1, 0, 1, 0.3), (0.1, 0, 2, 0.4), (0.1, 1, 1, 0.2), (0.1, 1, 2, 0.1)]
+    tried = [Trial({"a": a, "b": b, "c": c}, trial(0, [score], [0.5]).runs) for a, b, c, score in values]
+    axes = Sweep("fedasync", ("a", "b", "c"), (0,), tuple(tried)).plot().axes[0]
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("b", "c")
+    assert sorted(text.get_text() for text in axes.texts) == ["10.0", "20.0", "30.0", "40.0"]
