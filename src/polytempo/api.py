@@ -8,10 +8,11 @@ from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import Progress, run_experiment
+from polytempo.strategies import Strategy
 
 
 def simulate(
-    strategy: str,
+    strategy: str | type[Strategy] | Strategy,
     *,
     out: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -19,8 +20,10 @@ def simulate(
     **settings: Any,
 ) -> Run:
     """Simulate one strategy. Settings are the options of ``polytempo run`` with underscores (``data``, ``clients``,
-    ``partition``, ``devices``, ``lr``, ``seed`` ...), ``parameters`` the strategy's own. With ``out``, the run is
-    kept in that directory, together with its report."""
+    ``partition``, ``devices``, ``lr``, ``seed`` ...), ``parameters`` the strategy's own. Strategy, data, model, loss,
+    metric, partition and devices are names or Python objects (docs/guides/objects.md); ``label``, ``features`` and
+    ``vocabulary`` say how data that are given as an object are read. With ``out``, the run is kept in that directory,
+    together with its report."""
     experiment = make_experiment(strategy=strategy, **settings)
     return simulate_experiment(experiment, None if out is None else Path(out), progress, objects)
 

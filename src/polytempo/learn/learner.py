@@ -1,7 +1,7 @@
 """The client's half: carry out one Train order on local data. The same for simulated and for real clients."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -219,12 +219,14 @@ def make_learner(
     loss: str | None = None,
     metric: str | None = None,
     probe: tuple[np.ndarray, np.ndarray] | None = None,
+    own: Mapping[str, Any] | None = None,
 ) -> tuple[Learner, Tensor]:
     """A learner for a model by name and, where they are not the usual, loss and metric by import path; and the weights
-    that the model begins with."""
-    module = first_model(model, inputs, seed)
-    loss_of = F.cross_entropy if loss is None else from_import_path(loss, "loss")
-    metric_of = correct if metric is None else from_import_path(metric, "metric")
+    that the model begins with. ``own``: model, loss and metric that are given as objects."""
+    own = own or {}
+    module = first_model(model, inputs, seed, own.get("model"))
+    loss_of = own.get("loss") or (F.cross_entropy if loss is None else from_import_path(loss, "loss"))
+    metric_of = own.get("metric") or (correct if metric is None else from_import_path(metric, "metric"))
     samples = None if probe is None else (torch.from_numpy(probe[0]), torch.from_numpy(probe[1]))
     return Learner(module, engine, loss_of, metric_of, samples), initial_vector(module)
 

@@ -16,11 +16,12 @@ from polytempo.core.disk.locks import LockedError, locked
 from polytempo.core.disk.reading import open_plain, read_plain
 from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
+from polytempo.core.given import Given
 from polytempo.core.state import load
 from polytempo.core.versions import versions
 from polytempo.sim.experiment import LATER, Experiment
 from polytempo.sim.records.used import USED
-from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies import Strategy
 
 LOCK = "lock"
 CHECKPOINT = "checkpoint.safetensors"
@@ -32,16 +33,24 @@ SIMILARITY = "similarity.npy"
 
 
 def config_of(experiment: Experiment, strategy: Strategy | None = None) -> dict[str, Any]:
-    """Everything that decides a run: settings, the strategy's parameters in full, what the files hold, versions.
-    ``strategy`` is that of the experiment, where it is made already."""
-    made = make_strategy(experiment.strategy, experiment.parameters) if strategy is None else strategy
-    parameters = made.parameters()
+    """Everything that decides a run: settings, the strategy's parameters in full, what files hold and what objects are,
+    versions. ``strategy`` is that of the experiment, where it is made already."""
+    made = experiment.bare() if strategy is None else strategy
+    parameters, given = made.parameters(), experiment.objects()
     return {
         **experiment.settings(),
         "parameters": {name: plain(value) for name, value in parameters.items()},
         "files": experiment.files(),
+        **(_facts(given) if given else {}),
         "versions": versions(),
     }
+
+
+def _facts(given: Mapping[str, Given]) -> dict[str, Any]:
+    """What config.json says of objects that no file can hold."""
+    names = ", ".join(sorted(given))
+    facts = {setting: dict(of.facts) for setting, of in given.items()}
+    return {"objects": facts, "resume": f"from Python only, with the same objects: {names}"}
 
 
 def is_finished(experiment: Experiment, directory: Path) -> bool:
@@ -141,10 +150,16 @@ def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
             changed = [name for name in here if there.get(name) != here[name]]
             there, here = ({name: of[name] for name in changed if name in of} for of in (there, here))
         raise UserError(
-            f"{directory} holds another run ({different} is {there!r} there, {here!r} here). "
+            f"{directory} holds another run ({different} is {there!r} there, {here!r} here). {_only_from_python(known)}"
             "Choose another --out, or delete it."
         )
     return known
+
+
+def _only_from_python(config: Mapping[str, Any]) -> str:
+    """What to know of a run whose settings are objects, which no file holds."""
+    given = ", ".join(config.get("objects") or ())
+    return f"Its {given} came as Python objects: it goes on from Python only, with the same objects. " if given else ""
 
 
 def write_clusters(

@@ -11,10 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from polytempo.core.errors import UserError
+from polytempo.core.given import Given
 from polytempo.core.registry import check_imports, imported_file, names_code
 from polytempo.core.validation import validated
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
-from polytempo.strategies import Strategy
+from polytempo.sim.given import taken
+from polytempo.strategies import Strategy, make_strategy
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
@@ -78,6 +80,7 @@ class Experiment(StrategySettings):
     workers: int | None = Field(None, ge=1, description="training threads (default: one per core); changes no result")
 
     _behaviour: Behaviour = PrivateAttr()
+    _objects: Mapping[str, Given] = PrivateAttr(default_factory=dict)
     _proxy_source: ProxySource | None = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
@@ -85,6 +88,15 @@ class Experiment(StrategySettings):
         super().model_post_init(context)
         self._behaviour = parse_behaviour(self.ask, self.attack, self.privacy, self.upload, self.download)
         self._proxy_source = parse_proxies(self.proxies or "")
+
+    def own(self, setting: str) -> Any:
+        """The object that was given for a setting, ready to be used; None where the setting is a name."""
+        given = self.objects().get(setting)
+        return None if given is None else given.thing
+
+    def objects(self) -> dict[str, Given]:
+        """The objects that settings name, by setting. A setting that was changed afterwards has none."""
+        return {setting: of for setting, of in self._objects.items() if getattr(self, setting) == of.name}
 
     @property
     def behaviour(self) -> Behaviour:
@@ -100,6 +112,9 @@ class Experiment(StrategySettings):
     def proxy_file(self) -> Path | None:
         """The file of the server's proxy sets, if they come from one."""
         return self._proxy_source if isinstance(self._proxy_source, Path) else None
+
+    def bare(self) -> Strategy:
+        return make_strategy(self.strategy, self.parameters, self.own("strategy"))
 
     def make(self) -> Strategy:
         if self.proxy_file is not None and not self.proxy_file.is_file():
@@ -132,9 +147,12 @@ class Experiment(StrategySettings):
         return {str(path): _sha256(path) for path in named if path is not None and path.is_file()}
 
 
-def make_experiment(**given: Any) -> Experiment:
-    """An experiment from keyword arguments; a wrong name or value is an error in plain words."""
-    return validated(Experiment, given, "Experiment")
+def make_experiment(**settings: Any) -> Experiment:
+    """An experiment from keyword arguments, names or objects; a wrong name or value is an error in plain words."""
+    named, objects = taken(settings)
+    experiment = validated(Experiment, named, "Experiment")
+    experiment._objects = objects
+    return experiment
 
 
 def read_experiment(

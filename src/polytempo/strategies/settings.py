@@ -83,9 +83,13 @@ class StrategySettings(BaseModel):
         """Refuse an unknown strategy, its parameters, or mixing what cannot be mixed, before anything costly begins."""
         self.make()
 
+    def bare(self) -> Strategy:
+        """The strategy with its parameters and nothing around it, not begun."""
+        return make_strategy(self.strategy, self.parameters)
+
     def make(self) -> Strategy:
         """The strategy, not begun, with the defences around it that are set. ``begin`` takes it."""
-        strategy = make_strategy(self.strategy, self.parameters)
+        strategy = self.bare()
         if self._mix is not None and strategy.unmixable:
             raise UserError(
                 f"robust is {self.robust!r}, and in {self.strategy} {strategy.unmixable}. Leave robust out; clip works "

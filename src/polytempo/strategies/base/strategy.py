@@ -313,9 +313,9 @@ def as_strategy(found: object, name: str) -> type[Strategy]:
     return found if has_parameters else parameters(found)
 
 
-def make_strategy(name: str, given: Mapping[str, Any]) -> Strategy:
-    """A strategy with its parameters checked."""
-    cls: Any = strategy_class(name)
+def make_strategy(name: str, given: Mapping[str, Any], own: type[Strategy] | None = None) -> Strategy:
+    """A strategy with its parameters checked; ``own`` is its class where the name does not lead to it."""
+    cls: Any = own or strategy_class(name)
     known = [f.name for f in fields(cls)]
     for key in given:
         if key not in known:

@@ -34,7 +34,7 @@ class Partition(NamedTuple):
 
 def make_federation(
     dataset: Dataset,
-    partition: str,
+    partition: str | Partition,
     clients: int,
     seed: int,
     test_share: float = 0.2,
@@ -42,8 +42,9 @@ def make_federation(
     drifts: Sequence[Drift] = (),
     proxies: Proxies = 0,
 ) -> Federation:
-    """The clients with their data, for a partition in words such as ``dirichlet:0.1`` (docs/guides/partitions.md). With
-    ``proxies``, a number or ``"default"``, so many samples of each cluster are the server's and no client's."""
+    """The clients with their data, for a partition in words such as ``dirichlet:0.1`` (docs/guides/partitions.md), or
+    for one of the user's own. With ``proxies``, a number or ``"default"``, so many samples of each cluster are the
+    server's and no client's."""
     if clients < 1:
         raise UserError(f"There must be at least one client, not {clients}.")
     if not 0 < test_share < 1:
@@ -62,7 +63,7 @@ def make_federation(
     return replace(federation, drifts=plan_drifts(drifts, clients, dataset.classes, seed, federation.groups, ringed))
 
 
-def clients_in(partition: str, dataset: Dataset, min_samples: int = 2) -> int | None:
+def clients_in(partition: str | Partition, dataset: Dataset, min_samples: int = 2) -> int | None:
     """How many clients a partition has by itself (``natural``, ``composition``, ``file``), or None: the user says."""
     kind, parameter = _parsed(partition)
     return None if kind.own_clients is None else kind.own_clients(dataset, parameter, min_samples)
@@ -76,7 +77,9 @@ def clients_or_refusal(partition: str, dataset: Dataset, given: int | None, min_
     return clients
 
 
-def _parsed(partition: str) -> tuple[Partition, Any]:
+def _parsed(partition: str | Partition) -> tuple[Partition, Any]:
+    if isinstance(partition, Partition):
+        return partition, None
     name, _, text = partition.partition(":")
     kind = partitions[name]
     try:
