@@ -78,6 +78,14 @@ def test_the_adapter_of_the_docs_is_all_that_travels(tmp_path, monkeypatch):
     assert of_the_example in (ROOT / "examples/adapters.py").read_text()
 
 
+def test_the_objects_of_the_docs_run():
+    names = {}
+    for example in blocks(DOCS / "guides/objects.md"):
+        exec(example, names)
+    assert names["run"].updates == 9
+    assert names["run"].config["objects"].keys() == {"data", "model", "loss", "metric", "partition", "devices"}
+
+
 def test_the_weights_of_ones_own_of_the_docs_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (example,) = blocks(DOCS / "methods/collaboration.md")

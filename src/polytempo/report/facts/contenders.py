@@ -20,7 +20,7 @@ AGAIN = "standalone-again"
 """Standalone with other random numbers: what it differs by is chance."""
 
 # What may differ between two runs of one contender: it does not change what the contender is.
-NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
+NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved", "objects", "resume"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
 WORLD = ("data", "clients", "partition", "test_share", "validation_share", "min_samples", "drift")
 # How long clients train in it, and how: Standalone is what they have alone if it has the same.
@@ -89,6 +89,8 @@ def settings(run: Run) -> dict[str, str]:
         f"parameters.{key}": used.get(key) if value is None else value
         for key, value in (run.config.get("parameters") or {}).items()
     }
+    code = (run.config.get("objects") or {}).get("strategy")  # two classes of one name are two contenders
+    flat |= {} if code is None else {"code": str(code["digest"])[:8]}
     return {key: as_text(flat[key]) for key in sorted(flat)}
 
 
