@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polytempo.api import simulate
     from polytempo.core.model.encodings import Encodings
+    from polytempo.learn.goals import Goal
+    from polytempo.learn.metrics import Metric
     from polytempo.learn.privacy import Privacy
     from polytempo.report.differences import differences
     from polytempo.report.run import Run
@@ -14,12 +16,26 @@ if TYPE_CHECKING:
     from polytempo.serve.client.personal import judged
     from polytempo.sweeps.running import sweep
 
-__all__ = ["Client", "Encodings", "Ledger", "Privacy", "Run", "differences", "judged", "simulate", "sweep"]
+__all__ = [
+    "Client",
+    "Encodings",
+    "Goal",
+    "Ledger",
+    "Metric",
+    "Privacy",
+    "Run",
+    "differences",
+    "judged",
+    "simulate",
+    "sweep",
+]
 
 _HOMES = {
     "Client": "polytempo.serve.client.client",
     "Encodings": "polytempo.core.model.encodings",
+    "Goal": "polytempo.learn.goals",
     "Ledger": "polytempo.serve.client.ledger",
+    "Metric": "polytempo.learn.metrics",
     "Privacy": "polytempo.learn.privacy",
     "Run": "polytempo.report.run",
     "differences": "polytempo.report.differences",

@@ -63,7 +63,10 @@ def test_the_tests_of_the_docs_pass(latest, block):
 
 def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (example,) = blocks(DOCS / "guides/models.md")
+    example, own_goal = blocks(DOCS / "guides/models.md")
+    names = {}
+    exec(own_goal, names)
+    assert names["run"].summary().startswith("fedavg, seed 0: log error 0.")
     (tmp_path / "own.py").write_text(example)
     own = {"model": "own.py:net", "loss": "own.py:smoothed", "metric": "own.py:in_top_two"}
     digests = {simulate("fedasync", batch_size=8, updates=60, workers=workers, **own).digest for workers in (1, 2)}

@@ -157,7 +157,7 @@ class Own(FedAsync):
         ({"label": "y"}, "label is about data that are given as an object, and data is None"),
         ({"model": 5}, "model is int. Expected a name, an nn.Module"),
         ({"loss": np.zeros(3)}, "loss is numpy ndarray of float64 with shape (3,). Expected an import path"),
-        ({"metric": 3}, "metric is int. Expected an import path"),
+        ({"metric": 3}, "metric is int. Expected a name or an import path, a Metric"),
         ({"partition": 3}, "partition is int. Expected a name"),
         ({"partition": []}, "partition is list of 0. Expected a name"),
         ({"partition": [[0, 1], [1, 2]]}, "partition gives row 1 out more than once"),

@@ -11,25 +11,27 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.flight import base_of
 from polytempo.core.model.frozen import frozen_parts
 from polytempo.core.model.vectors import schema_of, trained_entries
 from polytempo.core.orders import Objective, Send, Train, Work
-from polytempo.core.registry import from_import_path
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
+from polytempo.learn.goals import Goal, goals, loss_by_name
 from polytempo.learn.job import Batches, Job, Refresh, make_batches
 from polytempo.learn.jury import Rows
+from polytempo.learn.metrics import ACCURACY, Metric, PerSample, as_metric, metric_by_name
 from polytempo.learn.models import Inputs, first_model
 from polytempo.learn.personal import SHARES, ClientMemory, may_rehearse
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.rules import begin_rule
-from polytempo.learn.scoring import Metric, Scorer, correct
+from polytempo.learn.scoring import Scorer
 
 FORWARD = 1 / 3
 """Of a training step is the forward pass; the backward pass is the rest."""
@@ -91,7 +93,7 @@ class Learner:
         module: nn.Module,
         engine: str = "auto",
         loss: Loss = F.cross_entropy,
-        metric: Metric = correct,
+        metric: Metric | PerSample = ACCURACY,
         probe: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.schema = schema_of(module)
@@ -99,10 +101,11 @@ class Learner:
             isinstance(part, _BatchNorm) for part in set(module.modules()) - set(frozen_parts(module))
         )
         self.engine = make_engine(engine, module, loss)
-        self.scorer = Scorer(module, loss, metric)
+        self.metric = as_metric(metric)
+        self.scorer = Scorer(module, loss, self.metric.per_sample)
         if probe is not None:
             x, y = probe
-            check_parts(module, loss, metric, x, y)
+            check_parts(module, loss, self.metric.per_sample, x, y)
             # No steps, but what has to be compiled is compiled now and not on the clock of a run.
             no_steps = make_batches(np.arange(len(y)), 1, 0, stream(0, "probe"))
             self.engine.train(Job(initial_vector(module), x, y, no_steps, Work(), lr=0.0))
@@ -220,13 +223,18 @@ def make_learner(
     metric: str | None = None,
     probe: tuple[np.ndarray, np.ndarray] | None = None,
     own: Mapping[str, Any] | None = None,
+    goal: Goal = goals["classification"],
 ) -> tuple[Learner, Tensor]:
-    """A learner for a model by name and, where they are not the usual, loss and metric by import path; and the weights
+    """A learner for a model by name and, where they are not those of the goal, loss and metric by name; and the weights
     that the model begins with. ``own``: model, loss and metric that are given as objects."""
     own = own or {}
     module = first_model(model, inputs, seed, own.get("model"))
-    loss_of = own.get("loss") or (F.cross_entropy if loss is None else from_import_path(loss, "loss"))
-    metric_of = own.get("metric") or (correct if metric is None else from_import_path(metric, "metric"))
+    loss_of = own.get("loss") or (goal.loss if loss is None else loss_by_name(loss))
+    metric_of = own.get("metric") or (goal.metric if metric is None else metric_by_name(metric))
+    if metric_of is ACCURACY and goal.labels != "classes":
+        raise UserError(
+            f"metric is accuracy, and labels of the goal {goal.name} are no classes. Take {goal.metric.name}."
+        )
     samples = None if probe is None else (torch.from_numpy(probe[0]), torch.from_numpy(probe[1]))
     return Learner(module, engine, loss_of, metric_of, samples), initial_vector(module)
 

@@ -12,6 +12,7 @@ import numpy as np
 from polytempo.core.disk.reading import memory_limit, read_npy, read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
+from polytempo.learn.metrics import Scale, scale_of
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
@@ -62,6 +63,11 @@ class Run(HasFigures):
             similarity=_read_matrix(similarity) if similarity.exists() else None,
             used=_read_used(used) if used.exists() else None,
         )
+
+    @property
+    def scale(self) -> Scale:
+        """The metric's name, its direction, and whether it is a share. ``accuracy`` and its like are in it."""
+        return scale_of(self.config)
 
     @property
     def evaluations(self) -> Sequence[Row]:
@@ -170,11 +176,12 @@ class Run(HasFigures):
 
     def summary(self) -> str:
         """One readable line: who, how good, how long."""
-        accuracy = f"accuracy {self.figure('accuracy'):.1%}" if self.accuracy is not None else "accuracy unknown"
+        metric, shown = self.scale.name, self.scale.shown
+        accuracy = f"{metric} {shown(self.figure('accuracy'))}" if self.accuracy is not None else f"{metric} unknown"
         if self.accuracy_used is not None and self.accuracy_used != self.accuracy:
-            accuracy = f"used accuracy {self.figure('accuracy_used'):.1%}, served {self.figure('accuracy'):.1%}"
+            accuracy = f"used {metric} {shown(self.figure('accuracy_used'))}, served {shown(self.figure('accuracy'))}"
         fifth = self.accuracy_slowest_fifth
-        slowest = f" (slowest fifth {fifth:.1%})" if fifth is not None else ""
+        slowest = f" (slowest fifth {shown(fifth)})" if fifth is not None else ""
         reached = f", target reached at {self.time_to_target:,.1f} s" if self.time_to_target is not None else ""
         after = f"after {self.updates or 0:,} updates in {self.virtual_time or 0:,.1f} virtual seconds"
         tryout = f", tryout won by {self.tryout_winner}" if self.tryout_winner is not None else ""

@@ -9,6 +9,8 @@ from torch import nn
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import Given, described, digest_of, given, title_of, type_name
+from polytempo.learn.goals import as_goal, goal_by_name
+from polytempo.learn.metrics import Metric, as_metric
 from polytempo.strategies.base.strategy import Strategy, as_strategy, strategies
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.world.data.objects import Columns, dataset_of
@@ -18,6 +20,7 @@ from polytempo.world.partitions.rows import from_function, from_rows
 COLUMNS = ("label", "features", "vocabulary")
 """Words about data that are given as an object."""
 
+_OWN = "what the user says"
 Settings = dict[str, Any]
 Objects = dict[str, Given]
 
@@ -27,8 +30,13 @@ def taken(settings: Mapping[str, Any]) -> tuple[Settings, Objects]:
     named = {name: os.fspath(of) if isinstance(of, os.PathLike) else of for name, of in settings.items()}
     objects: Objects = {}
     columns = {name: named.pop(name) for name in COLUMNS if name in named}
+    if _is_object(named.get("goal")):
+        goal = as_goal(named["goal"])
+        objects["goal"] = given(goal, goal.name, type_name(goal), vars(goal))
+        named["goal"] = objects["goal"].name
     if _is_object(named.get("data")):
-        _take_data(named, objects, Columns(**columns))
+        goal = objects["goal"].thing if "goal" in objects else goal_by_name(named.get("goal") or "classification")
+        _take_data(named, objects, Columns(**columns, labels=goal.labels))
     elif columns:
         raise UserError(
             f"{next(iter(columns))} is about data that are given as an object, and data is {named.get('data')!r}. "
@@ -85,15 +93,24 @@ def _function(setting: str, form: str) -> Callable[[Any], Given]:
     return take
 
 
+def _metric(metric: Any) -> Given:
+    """A known metric is its name in config.json, too; a function is one of which more is better."""
+    if not callable(metric) and not isinstance(metric, Metric):
+        form = "a name or an import path, a Metric, or a function of (outputs, labels) that gives one number per sample"
+        raise _refused("metric", metric, form)
+    made = as_metric(metric)
+    return given(made, made.name, type_name(metric), vars(made))
+
+
 def _partition(partition: Any) -> Given:
     """A function of labels, clients and a generator, or a list of rows."""
     if callable(partition):
         title = title_of(partition)
-        thing = Partition(title, "one's own", str, lambda request, _: from_function(request, partition))
+        thing = Partition(title, _OWN, str, lambda request, _: from_function(request, partition), any_labels=True)
     elif isinstance(partition, Sequence) and len(partition):
         title, rows = f"rows of {len(partition)} clients", list(partition)
         count = len(rows)
-        thing = Partition(title, "one's own", str, lambda request, _: from_rows(request, rows), lambda *_: count)
+        thing = Partition(title, _OWN, str, lambda request, _: from_rows(request, rows), lambda *_: count, True)
     else:
         raise _refused(
             "partition",
@@ -116,7 +133,7 @@ def _devices(seconds: Any) -> Given:
 _TAKERS: Mapping[str, Callable[[Any], Given]] = {
     "model": _model,
     "loss": _function("loss", "a function of (outputs, labels) that gives one number"),
-    "metric": _function("metric", "a function of (outputs, labels) that gives one number per sample"),
+    "metric": _metric,
     "partition": _partition,
     "devices": _devices,
 }

@@ -50,6 +50,8 @@ class Progress:
     """How much of the run is done, 0 to 1, as far as its updates or its virtual time say."""
     time: float
     accuracy: float
+    """Or what the metric says."""
+    metric: str = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,8 @@ def _simulate(
 def _standing(simulator: Simulator) -> Progress:
     stop = simulator.stop
     share = max(simulator.updates / (stop.updates or math.inf), simulator.now / stop.time)
-    return Progress(simulator.updates, share, simulator.now, simulator.history.evaluations[-1]["accuracy"])
+    metric = simulator.learner.metric.name
+    return Progress(simulator.updates, share, simulator.now, simulator.history.evaluations[-1]["accuracy"], metric)
 
 
 @contextmanager
@@ -316,6 +319,7 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
         "updates": simulator.stop.updates,
         "eval_every": simulator.eval_every,
         "engine": type(simulator.learner.engine).__name__,
+        "metric": simulator.learner.metric.scale(),
         "workers": simulator.pool.workers,
         **(
             {"proxies": [len(cluster.proxy) for cluster in clusters], "warm_up": warm_up(experiment)}

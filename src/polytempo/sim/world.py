@@ -58,7 +58,11 @@ class World:
 def make_world(experiment: Experiment, strategy: Strategy) -> tuple[World, Tensor]:
     """The world that the settings describe for a strategy, and the weights that its model begins with."""
     e, behaviour = experiment, experiment.behaviour
-    dataset = e.own("data") or load_dataset(e.data, e.data_dir)
+    goal = e.aim()
+    dataset = e.own("data") or load_dataset(e.data, e.data_dir, goal.labels)
+    if dataset.has_classes != (goal.labels == "classes"):
+        kind = "classes" if dataset.has_classes else "numbers"
+        raise UserError(f"The labels of {e.data} are {kind}, which do not fit the goal {goal.name}.")
     federation = _federation(e, strategy, dataset)
     clients, seconds = len(federation), e.own("devices")
     devices = make_devices(e.devices, clients, e.seed) if seconds is None else devices_with(seconds, clients, e.seed)
@@ -68,7 +72,7 @@ def make_world(experiment: Experiment, strategy: Strategy) -> tuple[World, Tenso
     inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
     probe = federation.dataset.samples_to_try()
     own = {setting: e.own(setting) for setting in ("model", "loss", "metric")}
-    learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe, own)
+    learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe, own, goal)
     if e.init is not None:
         initial = read_vector(e.init, learner.schema.size)
     return World(federation, devices, learner, e.seed, behaviour.asking, uploads), initial

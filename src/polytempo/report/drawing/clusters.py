@@ -23,7 +23,7 @@ from polytempo.report.drawing.canvas import (
     styled,
 )
 from polytempo.report.drawing.colours import GROUP_COLOURS, group_colours
-from polytempo.report.drawing.lines import bar, draw_lines, key, keys
+from polytempo.report.drawing.lines import bar, draw_lines, key, keys, limit_bars
 from polytempo.report.drawing.matrices import UNKNOWN, coarse, groups_beside
 from polytempo.report.drawing.tree import keys_of_groups
 from polytempo.report.facts.choosing import evenly
@@ -31,8 +31,9 @@ from polytempo.report.facts.clusters import clusters_over_time, has_fit
 from polytempo.report.facts.contenders import DASHES, contenders_of
 from polytempo.report.facts.courses import POINTS
 from polytempo.report.facts.lineage import NO_GROUP, groups_at, largest_group
-from polytempo.report.facts.numbers import percent
+from polytempo.report.facts.scales import in_column
 from polytempo.report.run import Run
+from polytempo.sim.result import Result
 
 BARS = 40
 
@@ -105,12 +106,12 @@ def accuracy_per_cluster(run: Run, colour: str) -> Figure:
     for row, cluster in enumerate(clusters.tolist()):
         members = np.flatnonzero(cluster_of == cluster)
         shade = colours[largest_group(members, groups)]
-        bar(axes, row, 100 * accuracy[members], shade, 1.0, percent(float(accuracy[members].mean())), 0.6)
+        note = in_column(Result.accuracy, run.scale, float(accuracy[members].mean()))
+        bar(axes, row, run.scale.factor * accuracy[members], shade, 1.0, note, 0.6)
         labels.append(f"cluster {cluster} ({len(members)})")
     name_rows(axes, labels)
-    axes.set_xlim(0, 112)
-    axes.set_xticks(range(0, 101, 20))
-    name_axes(axes, "final accuracy (%)", "cluster (clients)")
+    limit_bars(axes, run.scale)
+    name_axes(axes, f"final {run.scale.axis}", "cluster (clients)")
     _legend_of_groups(axes, colours)
     return figure
 
@@ -134,10 +135,14 @@ def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
         drawn.append(key(f"cluster {number}", shade, dash, 0.9 if cluster.parts else 1.6))
         kept = evenly(len(times), POINTS)
         axes.plot(
-            times[kept], 100 * np.array(values)[kept], color=shade, linestyle=dash, linewidth=drawn[-1].get_linewidth()
+            times[kept],
+            run.scale.factor * np.array(values)[kept],
+            color=shade,
+            linestyle=dash,
+            linewidth=drawn[-1].get_linewidth(),
         )
     axes.set_xlim(left=0)
-    name_axes(axes, "virtual time (s)", "accuracy (%)")
+    name_axes(axes, "virtual time (s)", run.scale.axis)
     legend_above(axes, drawn)
     return figure
 

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from polytempo.learn.metrics import Scale
 from polytempo.report.drawing.canvas import INK, SMALL, plain
 from polytempo.report.facts.contenders import Contender
 from polytempo.report.facts.courses import Band, over_seeds
@@ -50,3 +51,12 @@ def bar(axes: Axes, at: float, values: np.ndarray, colour: str, alpha: float, no
         fontsize=SMALL,
         color=INK,
     )
+
+
+def limit_bars(axes: Axes, scale: Scale) -> None:
+    """Bars of a metric begin at 0; a share ends at 100 %."""
+    if scale.share:
+        axes.set_xlim(0, 112)
+        axes.set_xticks(range(0, 101, 20))
+    else:
+        axes.margins(x=0.15)

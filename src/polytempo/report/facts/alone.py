@@ -35,7 +35,7 @@ class Standings:
     verdicts: np.ndarray
     """For each client 1 if it is better off, -1 if it is worse off, 0 if neither can be said."""
     gains: np.ndarray
-    """For each client the accuracy of its used model, less what it has alone."""
+    """For each client how much better its used model is than what it has alone, by the metric."""
     slow: np.ndarray
     """For each client, is its device slow?"""
 
@@ -69,9 +69,12 @@ def compared(run: Run, alone: Run) -> Comparison | None:
     mine, theirs = run.used, alone.used
     if mine is None or theirs is None or len(mine) != len(theirs) or mine.are_losses != theirs.are_losses:
         return None
+    if run.scale != alone.scale:
+        return None
     clients = np.flatnonzero((mine.checksums == theirs.checksums) & (np.diff(mine.offsets) == np.diff(theirs.offsets)))
     judge = _by_losses if mine.are_losses else _by_rows_right
     gains = run.final_per_client("used") - alone.final_per_client("used")
+    gains = gains if run.scale.higher_is_better else -gains
     return Comparison(
         judge(mine, theirs, clients),
         gains[clients],

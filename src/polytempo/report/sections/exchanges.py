@@ -10,8 +10,9 @@ from polytempo.report.drawing.mixtures import STEPS, estimated_against_true, mix
 from polytempo.report.facts.contenders import Contender, as_text, mean
 from polytempo.report.facts.exchanges import cluster_course
 from polytempo.report.facts.mixtures import CLIENTS, busiest_clients, mixtures
-from polytempo.report.facts.numbers import NOTHING, amount, percent
+from polytempo.report.facts.numbers import NOTHING, amount
 from polytempo.report.facts.runs import Runs
+from polytempo.report.facts.scales import common_scale, in_column
 from polytempo.report.run import Run
 from polytempo.report.sections.markup import (
     Section,
@@ -22,6 +23,7 @@ from polytempo.report.sections.markup import (
     run_heading,
     side_by_side,
 )
+from polytempo.sim.result import Result
 
 HEADING = "Exchanges"
 DEFINITION = (
@@ -55,12 +57,13 @@ def section(runs: Runs) -> Section:
 
 def _table(contenders: Sequence[Contender]) -> str:
     """One row per method, means over its seeds; without the columns that nobody has anything for."""
+    scale = common_scale([run for contender in contenders for run in contender.runs])
     columns: dict[str, Callable[[Contender], str]] = {
         "exchanges": lambda contender: f"{np.mean([len(run.exchange_log) for run in contender.runs]):,.0f}",
-        "before %": lambda contender: percent(contender.mean("accuracy_before")),
-        "after %": lambda contender: percent(contender.mean("accuracy_after")),
-        "cluster %": lambda contender: percent(contender.mean("cluster_accuracy")),
-        "each cluster %": _each_cluster,
+        f"before {scale.unit}": lambda contender: _score(contender, "accuracy_before"),
+        f"after {scale.unit}": lambda contender: _score(contender, "accuracy_after"),
+        f"cluster {scale.unit}": lambda contender: _score(contender, "cluster_accuracy"),
+        f"each cluster {scale.unit}": _each_cluster,
         "mixture KL": lambda contender: amount(contender.mean("mixture_kl")),
         "uniform KL": lambda contender: amount(contender.mean("mixture_kl_uniform")),
         "kB down per exchange": lambda contender: amount(contender.mean("bytes_per_exchange") / 1e3),
@@ -75,11 +78,19 @@ def _table(contenders: Sequence[Contender]) -> str:
     return html_table(["method", *cells], body)
 
 
+def _score(contender: Contender, figure: str) -> str:
+    return _in_column(contender, contender.mean(figure))
+
+
+def _in_column(contender: Contender, value: float) -> str:
+    return in_column(Result.accuracy, contender.runs[0].scale, value)
+
+
 def _each_cluster(contender: Contender) -> str:
     of_runs = [np.array(run.cluster_accuracies, float) for run in contender.runs if run.cluster_accuracies is not None]
     if not of_runs:
         return NOTHING
-    return " · ".join(percent(mean(np.array(of_seeds))) for of_seeds in zip(*of_runs, strict=False))
+    return " · ".join(_in_column(contender, mean(np.array(of_seeds))) for of_seeds in zip(*of_runs, strict=False))
 
 
 def _over_time(asked: Sequence[Contender], estimating: Sequence[Contender], clustered: Sequence[Contender]) -> str:

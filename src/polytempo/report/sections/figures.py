@@ -11,6 +11,7 @@ from polytempo.report.drawing.idle import idle_shares
 from polytempo.report.drawing.traffic import traffic_rate
 from polytempo.report.facts.contenders import Contender, has_target
 from polytempo.report.facts.runs import Runs
+from polytempo.report.facts.scales import common_scale
 from polytempo.report.facts.speed import idle_by_speed
 from polytempo.report.facts.traffic import MINUTE, end_of, resolution_of, with_traffic
 from polytempo.report.run import Run
@@ -36,8 +37,10 @@ def _courses(runs: Runs) -> list[Plot]:
     band = " The band spans the seeds." if any(len(contender.runs) > 1 for contender in runs.contenders) else ""
     single = " Thin lines: the fifth of the clients with the slowest and the fastest devices."
     fifth = "" if len(runs.contenders) > 1 else single
-    time = f"Accuracy against virtual time: the sooner a line rises, the less its clients wait.{band}{fifth}"
-    updates = f"Accuracy against updates: how much each update is worth, whatever time it took.{band}{fifth}"
+    scale = common_scale(runs.all)
+    name, moves = scale.name[0].upper() + scale.name[1:], "rises" if scale.higher_is_better else "falls"
+    time = f"{name} against virtual time: the sooner a line {moves}, the less its clients wait.{band}{fifth}"
+    updates = f"{name} against updates: how much each update is worth, whatever time it took.{band}{fifth}"
     return [
         Plot(figures.accuracy_over_time, "time", time),
         Plot(figures.accuracy_over_updates, "updates", updates),
@@ -46,7 +49,8 @@ def _courses(runs: Runs) -> list[Plot]:
 
 def _per_client(runs: Runs) -> list[Plot]:
     height = " Heights are scaled row by row." if len(runs.contenders) > 1 else ""
-    spread = "Clients sorted by final accuracy: the left end shows who is left behind, a flat line treats all alike."
+    name = common_scale(runs.all).name
+    spread = f"Clients sorted by final {name}: the left end shows who is left behind, a flat line treats all alike."
     fifths = "Slow against fast devices: a gap between the two bars means that slow clients pay for being slow."
     staleness = f"How old the model was that an update came from: a long tail to the right means old news.{height}"
     return [
@@ -91,5 +95,5 @@ def _waiting(runs: Runs) -> list[Plot]:
 def _target(runs: Runs) -> list[Plot]:
     if not any(map(has_target, runs.contenders)):
         return []
-    caption = "Virtual time until the mean accuracy first reached the target: shorter is better."
+    caption = f"Virtual time until the mean {common_scale(runs.all).name} first reached the target: shorter is better."
     return [Plot(figures.time_to_target, "target", caption)]

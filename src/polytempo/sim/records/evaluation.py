@@ -54,7 +54,7 @@ class Evaluator:
         self.evaluated_at = -1
         """Updates at the last evaluation; -1 before the first."""
         self.time_to_target: float | None = None
-        self.best = -1.0
+        self.best: float | None = None
         self.since_best = 0
         self.trained: dict[int, tuple[Tensor, int]] = {}
         """Own models not yet scored, with the generation of their data."""
@@ -142,13 +142,14 @@ class Evaluator:
 
     def used_rows(self, generations: np.ndarray) -> UsedRows:
         """How the model that each client works with does on each of its test rows now: right or wrong or, where the
-        metric says more than that, its loss."""
+        metric says more than that, what it says, negated where higher is better."""
         scorer = self.learner.scorer
         values = self._score_rows(scorer.metric, generations)
         if all(np.isin(one, (0, 1)).all() for one in values):
             values = [one.astype(bool) for one in values]
         else:
-            values = self._score_rows(lambda *given: scorer.losses(*given).numpy().astype(np.float32), generations)
+            sign = np.float32(-1 if self.learner.metric.higher_is_better else 1)
+            values = [sign * one.astype(np.float32) for one in values]
         data = (self.federation.client(client, int(g)) for client, g in enumerate(generations))
         return UsedRows.of(values, [checksum(one.test, one.y[one.test]) for one in data])
 
@@ -198,10 +199,11 @@ class Evaluator:
         return [clients[begin : begin + at_once] for begin in range(0, len(clients), at_once)]
 
     def _judge(self, accuracy: float, now: float, updates: int) -> bool:
-        reached = self.stop.target is not None and accuracy >= self.stop.target
+        metric = self.learner.metric
+        reached = self.stop.target is not None and not metric.better(self.stop.target, accuracy)
         if reached and self.time_to_target is None:
             self.time_to_target = now
-        better = accuracy > self.best
+        better = self.best is None or metric.better(accuracy, self.best)
         self.best, self.since_best = (accuracy, 0) if better else (self.best, self.since_best + 1)
         return (
             updates == self.stop.updates

@@ -12,7 +12,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.given import described
 from polytempo.world.data.own import from_arrays
 from polytempo.world.data.sources import normalised
-from polytempo.world.dataset import Dataset
+from polytempo.world.dataset import Dataset, Labels
 
 EXPECTED = (
     "a name, (x, y) or (x, y, x_test, y_test) as arrays or tensors, a pandas or polars frame, a torch or Hugging Face "
@@ -30,6 +30,7 @@ class Columns:
     features: str | tuple[str, ...] | None = None
     vocabulary: int | None = None
     """Samples are tokens, whole numbers below this."""
+    labels: Labels = "classes"
 
 
 class Parts(NamedTuple):
@@ -88,7 +89,7 @@ def _dataset(each: Sequence[Parts], columns: Columns, users: np.ndarray | None) 
     tests = [(parts.x_test, parts.y_test) for parts in each if parts.x_test is not None and parts.y_test is not None]
     x, y = (np.concatenate(part) for part in zip(*((parts.x, parts.y) for parts in each), strict=True))
     x_test, y_test = (np.concatenate(part) for part in zip(*tests, strict=True)) if tests else (None, None)
-    made = from_arrays("objects", x, y, x_test, y_test, users)
+    made = from_arrays("objects", x, y, x_test, y_test, users, labels=columns.labels)
     return made if columns.vocabulary is None else _tokens(made, columns.vocabulary)
 
 

@@ -30,6 +30,8 @@ class Partition(NamedTuple):
     make: Callable[[PartitionRequest, Any], Federation]
     own_clients: Callable[[Dataset, Any, int], int] | None = None
     """(data set, parameter, min_samples) -> number of clients, where the partition and not the user says it."""
+    any_labels: bool = False
+    """Does it work where labels are no classes?"""
 
 
 def make_federation(
@@ -54,6 +56,8 @@ def make_federation(
     if proxies != "default" and proxies < 0:
         raise UserError(f"There cannot be {proxies} proxy samples per cluster. Expected at least 1, or 0 for none.")
     kind, parameter = _parsed(partition)
+    if not dataset.has_classes:
+        _check_without_classes(kind, drifts, proxies)
     federation = kind.make(PartitionRequest(dataset, clients, seed, test_share, min_samples, proxies), parameter)
     if proxies and not federation.clusters:  # a partition with pools has set its own aside
         federation = set_aside(federation, proxies, min_samples, seed)
@@ -61,6 +65,16 @@ def make_federation(
         return federation
     ringed = federation.pools is None
     return replace(federation, drifts=plan_drifts(drifts, clients, dataset.classes, seed, federation.groups, ringed))
+
+
+def _check_without_classes(kind: Partition, drifts: Sequence[Drift], proxies: Proxies) -> None:
+    """Where labels are numbers, nothing can be dealt out, set aside or swapped by class."""
+    others = ", ".join(name for name, other in partitions.items() if other.any_labels)
+    if not kind.any_labels:
+        raise UserError(f"Partition {kind.form} goes by classes, and labels here are numbers. Take {others}, or rows.")
+    if proxies or any(drift.kind == "swap" for drift in drifts):
+        what = "Proxy sets go" if proxies else "A drift that swaps labels goes"
+        raise UserError(f"{what} by classes, and labels here are numbers. Leave it out.")
 
 
 def clients_in(partition: str | Partition, dataset: Dataset, min_samples: int = 2) -> int | None:
@@ -109,7 +123,10 @@ def _nothing(text: str) -> None:
 
 
 partitions: Registry[Partition] = Registry("partition")
-partitions.add("iid", Partition("iid", "every client gets a random share of equal size.", _nothing, _dealt(deals.iid)))
+partitions.add(
+    "iid",
+    Partition("iid", "every client gets a random share of equal size.", _nothing, _dealt(deals.iid), any_labels=True),
+)
 partitions.add(
     "dirichlet",
     Partition(
@@ -177,6 +194,7 @@ partitions.add(
         _nothing,
         _dealt(given.natural),
         lambda dataset, _, min_samples: natural_clients(dataset, min_samples),
+        any_labels=True,
     ),
 )
 partitions.add(
@@ -187,6 +205,7 @@ partitions.add(
         given.parse_file,
         given.from_file,
         lambda _, path, __: given.file_clients(path),
+        any_labels=True,
     ),
 )
 
