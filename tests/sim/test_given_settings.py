@@ -15,6 +15,7 @@ from polytempo import simulate
 from polytempo.core.errors import UserError
 from polytempo.methods import make_strategy
 from polytempo.sim.experiment import make_experiment
+from polytempo.sim.run import run_experiment
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.parts.robust import Robust
 from polytempo.world.data import load_dataset
@@ -201,6 +202,30 @@ def test_a_run_of_objects_goes_on_from_the_same_objects_only(tmp_path):
     for other in ({"data": (changed, DIGITS.y)}, {"data": "digits"}, {"model": perceptron(DIGITS)}):
         with pytest.raises(UserError, match="came as Python objects: it goes on from Python only"):
             simulate(**{**given, **other}, out=tmp_path, **SMALL)
+
+
+def test_a_run_of_objects_that_was_cut_off_goes_on(tmp_path):
+    given = {"strategy": "fedasync", "data": {i: (DIGITS.x[i::4], DIGITS.y[i::4]) for i in range(4)}, **SMALL}
+    calls = []
+
+    def cut(outputs, labels):
+        calls.append(1)
+        if len(calls) == 200:
+            raise KeyboardInterrupt
+        return F.cross_entropy(outputs, labels)
+
+    def whole(outputs, labels):
+        return F.cross_entropy(outputs, labels)
+
+    experiment = make_experiment(**given, loss=whole, workers=1)
+    assert experiment.data.startswith("4 clients 1797x1x8x8 #")
+    expected = run_experiment(experiment).result.digest
+    broken = make_experiment(**given, loss=whole, workers=1)
+    broken._objects = {**broken.objects(), "loss": replace(broken.objects()["loss"], thing=cut)}
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(broken, tmp_path, checkpoint_seconds=0)
+    assert (tmp_path / "checkpoint.safetensors").exists()
+    assert run_experiment(experiment, tmp_path).result.digest == expected
 
 
 def test_a_setting_that_is_changed_afterwards_is_no_object_any_more():

@@ -60,9 +60,10 @@ def _take_data(named: Settings, objects: Objects, columns: Columns) -> None:
     data = named["data"]
     dataset, rows = dataset_of(data, columns)
     content = (dataset.x, dataset.y, dataset.classes, dataset.train_size, dataset.users, dataset.vocabulary)
-    facts = {"x": _shape(dataset.x), "y": _shape(dataset.y), "clients": len(data) if isinstance(data, dict) else None}
+    clients = len(data) if isinstance(data, dict) and dataset.users is not None else None
+    facts = {"x": _shape(dataset.x), "y": _shape(dataset.y), "clients": clients}
     size, known = "x".join(map(str, dataset.x.shape)), {name: fact for name, fact in facts.items() if fact is not None}
-    title = "arrays" if isinstance(data, list | tuple) else type_name(data)
+    title = "arrays" if isinstance(data, list | tuple) else type_name(data) if clients is None else f"{clients} clients"
     objects["data"] = given(dataset, f"{title} {size}", type_name(data), content, **known)
     named["data"] = objects["data"].name
     if dataset.users is not None and named.get("partition") is None:
