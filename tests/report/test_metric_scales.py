@@ -1,6 +1,7 @@
 """Tables, reports and tests go by a metric's name and direction."""
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from polytempo import simulate
 from polytempo.core.errors import UserError
 from polytempo.learn.metrics import MAE, Scale
+from polytempo.report.differences import differences, heading, titles
 from polytempo.report.facts.alone import compared
 from polytempo.report.page import write_report
 from polytempo.report.table import comparison_rows
@@ -28,9 +30,19 @@ def runs():
 def test_the_lowest_error_is_the_best_of_a_column_that_names_it():
     fedavg, alone = comparison_rows(runs())
     assert fedavg.cells["served mae"].value > alone.cells["served mae"].value
-    assert (fedavg.cells["served mae"].best, alone.cells["served mae"].best) == (False, True)
     assert fedavg.cells["served mae"].text == f"{runs()[0].accuracy:.4g}"
     assert not any("%" in title for title in fedavg.cells if title.startswith(("served", "used", "own", "slowest")))
+
+
+def test_over_seeds_the_lowest_error_stands_out_and_a_higher_one_is_worse():
+    seeds = [replace(run, result={**run.result, "seed": seed}) for run in runs() for seed in range(6)]
+    fedavg, alone = comparison_rows(seeds)
+    assert (fedavg.cells["served mae"].best, alone.cells["served mae"].best) == (False, True)
+    (row,) = differences(seeds)
+    assert (row.contender, row.reference, row.verdict) == ("fedavg", "standalone", "worse")
+    assert row.mean > 0
+    assert titles(runs()[0].scale)[1] == "difference, mae"
+    assert heading([row], runs()[0].scale) == "Used mae against that of standalone, which has the best mean"
 
 
 def test_a_client_with_a_higher_error_is_worse_off():

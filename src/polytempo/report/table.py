@@ -12,7 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.report.differences import TITLES, difference_cells, difference_figures, differences, heading, notes
+from polytempo.learn.metrics import Scale
+from polytempo.report.differences import difference_cells, difference_figures, differences, heading, notes, titles
 from polytempo.report.facts.alone import better_off, comparisons, remarks
 from polytempo.report.facts.contenders import (
     AGAIN,
@@ -111,15 +112,16 @@ def rich_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
     found = differences(runs)
     below = [*notes(found), *remarks(runs)] if found else remarks(runs)
     below += [RECONSTRUCTED] if any(is_reconstructed(run.strategy) for run in runs) else []
-    tested = [Text(f"{heading(found)}:"), _tables(_difference_rows(found), width)] if found else []
+    scale = common_scale(runs)
+    tested = [Text(f"{heading(found, scale)}:"), _tables(_difference_rows(found, scale), width)] if found else []
     return Group(_tables(comparison_rows(runs), width), *tested, *map(Text, below))
 
 
-def _difference_rows(found: Sequence[Difference]) -> list[ComparisonRow]:
+def _difference_rows(found: Sequence[Difference], scale: Scale) -> list[ComparisonRow]:
     rows = []
     for one in found:
-        cells = {title: Cell(text) for title, text in zip(TITLES, difference_cells(one), strict=True)}
-        rows.append(ComparisonRow(one.contender, {title: cells[title] for title in TITLES[1:]}))
+        _, *cells = zip(titles(scale), difference_cells(one, scale), strict=True)
+        rows.append(ComparisonRow(one.contender, {title: Cell(text) for title, text in cells}))
     return rows
 
 
