@@ -1,10 +1,13 @@
-"""The Python interface: ``simulate`` runs a strategy and returns a Run with its figures, history and plots."""
+"""The Python interface: ``simulate`` runs a strategy and returns a Run with its figures, history and plots,
+``compare`` runs several under the same conditions and returns a Comparison."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from polytempo.report.comparison import Comparison
 from polytempo.report.run import Run
+from polytempo.sim.comparing import experiments_to_compare
 from polytempo.sim.directory import is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import Progress, run_experiment
@@ -46,3 +49,42 @@ def simulate_experiment(
 
         write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")
     return run
+
+
+def compare(
+    strategies: Sequence[str],
+    *,
+    seeds: int = 3,
+    out: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    begin: Callable[[str], None] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Simulate several strategies under the same conditions, each with so many seeds from ``seed`` on. Settings are
+    those of ``simulate``. A parameter ``name`` goes to every strategy that has it, ``strategy.name`` to that one.
+    ``begin`` is told before each run what it is. With ``out``, the runs are kept below that directory with one report
+    on all; runs that are finished there are not run again."""
+    experiments = experiments_to_compare(strategies, seeds, parameters or {}, settings)
+    directory = None if out is None else Path(out)
+    runs: list[Run] = []
+    for experiment in experiments:
+        label = run_label(experiment)
+        if begin is not None:
+            begin(f"{label} ({len(runs) + 1} of {len(experiments)})")
+        place = None if directory is None else directory / label
+        runs.append(simulate_experiment(experiment, place, progress, reuse=True))
+    comparison = Comparison(tuple(runs))
+    if directory is not None:
+        comparison.report(directory / "report.html", " · ".join(strategies))
+    return comparison
+
+
+def run_label(experiment: Experiment) -> str:
+    """The name of a run's directory in a comparison."""
+    return f"{fit_for_a_path(experiment.strategy)}-seed{experiment.seed}"
+
+
+def fit_for_a_path(text: str) -> str:
+    """A name fit for a directory."""
+    return "".join(c if c.isalnum() or c in "+-_" else "-" for c in text).strip("-")[-60:]

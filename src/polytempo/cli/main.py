@@ -3,6 +3,7 @@
 import json
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -11,12 +12,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from polytempo.api import simulate_experiment
+from polytempo import api
+from polytempo.api import fit_for_a_path, simulate_experiment
 from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
-from polytempo.cli.comparing import comparison, find_runs
 from polytempo.cli.devices import devices
-from polytempo.cli.directories import continuable, label, new_directory
+from polytempo.cli.directories import continuable, new_directory
 from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
@@ -29,8 +30,9 @@ from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
 from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
+from polytempo.report.comparison import find_runs
 from polytempo.report.run import Run
-from polytempo.report.table import comparison_figures, rich_table
+from polytempo.report.table import rich_table
 from polytempo.serve.process.ending import StuckError, end_process
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
 from polytempo.world.data.download import get_dataset
@@ -93,7 +95,7 @@ def run(
         experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
     if experiment.defences() and not quiet:
         print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json else sys.stdout)
-    out = out or new_directory(f"{label(experiment.strategy)}-{label(experiment.data)}")
+    out = out or new_directory(f"{fit_for_a_path(experiment.strategy)}-{fit_for_a_path(experiment.data)}")
     with progress_bar(quiet) as bar:
         bar.begin(experiment.strategy)
         with continuable(f"--out {out}"):
@@ -117,21 +119,20 @@ def compare(
 ) -> None:
     """Simulate several strategies under the same conditions and overlay them in one report. ``--set buffer_size=5``
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
-    from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
-
-    experiments = comparison(strategies, seeds, parse_assignments(set_), settings)
     out = out or new_directory("compare")
-    runs: list[Run] = []
-    with progress_bar(quiet) as bar:
-        for experiment in experiments:
-            name = f"{label(experiment.strategy)}-seed{experiment.seed}"
-            bar.begin(f"{name} ({len(runs) + 1} of {len(experiments)})")
-            with continuable(f"--out {out}"):
-                runs.append(simulate_experiment(experiment, out / name, bar.show, reuse=True))
-    page = write_report(runs, out / "report.html", " · ".join(strategies))
-    _show(runs, page, quiet, as_json)
+    with progress_bar(quiet) as bar, continuable(f"--out {out}"):
+        done = api.compare(
+            strategies,
+            seeds=seeds,
+            out=out,
+            progress=bar.show,
+            begin=bar.begin,
+            parameters=parse_assignments(set_),
+            **settings,
+        )
+    _show(done.runs, out / "report.html", quiet, as_json)
     if as_json:
-        print(json.dumps(comparison_figures(runs)))
+        print(json.dumps(done.figures()))
 
 
 app.command()(sweep)
@@ -211,7 +212,7 @@ def _note(message: Warning | str, *_: object) -> None:
     print(f"polytempo: note: {message}", file=sys.stderr)
 
 
-def _show(runs: list[Run], page: Path, quiet: bool, as_json: bool) -> None:
+def _show(runs: Sequence[Run], page: Path, quiet: bool, as_json: bool) -> None:
     if not quiet:
         console = Console(stderr=as_json)
         console.print(rich_table(runs))

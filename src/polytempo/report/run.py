@@ -15,6 +15,7 @@ from polytempo.core.registry import unknown
 from polytempo.learn.metrics import Scale, scale_of
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
+from polytempo.report.frames import frame_of, per_client
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
 from polytempo.sim.records.history import FILES, History
 from polytempo.sim.records.used import USED, UsedRows, read_used
@@ -143,6 +144,48 @@ class Run(HasFigures):
         """How many clients there are, also those that never handed in an update."""
         highest = max((int(row["client"]) for row in self.update_log), default=-1)
         return max(int(self.config.get("clients") or 0), len(self.final_per_client()), highest + 1)
+
+    def frame(self) -> Any:
+        """One row per evaluation: every number that it has one of, such as time, updates and accuracies. A pandas
+        DataFrame where pandas is installed, otherwise a dict of numpy arrays."""
+        return frame_of(self.evaluation_rows())
+
+    def updates_frame(self) -> Any:
+        """The same with one row per update, in order of arrival."""
+        return frame_of(self.update_rows())
+
+    def clients_frame(self) -> Any:
+        """The same with one row per client: how it stands at the last evaluation, and what it handed in."""
+        return frame_of(self.client_rows())
+
+    def evaluation_rows(self) -> Sequence[Row]:
+        """The rows of ``frame``, which may hold more than numbers."""
+        return self.evaluations
+
+    def update_rows(self) -> Sequence[Row]:
+        """The rows of ``updates_frame``."""
+        return self.update_log
+
+    def client_rows(self) -> Sequence[Row]:
+        """The rows of ``clients_frame``."""
+        last = {name: self.per_client(f"per_client_{name}", -1) for name in ("idle", "cluster", "group")}
+        of, clients = self.over_updates("client").astype(int), self.clients()
+        updates = np.bincount(of, minlength=clients).astype(float)
+        steps = np.bincount(of, self.over_updates("steps"), clients)
+        stale = np.bincount(of, self.over_updates("staleness"), clients)
+        return per_client(
+            {
+                "accuracy_served": self.final_per_client(),
+                "accuracy_own": self.final_per_client("own"),
+                "accuracy_used": self.final_per_client("used"),
+                "idle_share": last["idle"],
+                "cluster": last["cluster"],
+                "group": last["group"],
+                "updates": updates,
+                "steps": steps,
+                "mean_staleness": np.divide(stale, updates, where=updates > 0, out=np.full(clients, np.nan)),
+            }
+        )
 
     def arrival_groups(self) -> list[ArrivedGroup]:
         """The groups in which clients were planned to arrive together, by number; empty for a method that plans no

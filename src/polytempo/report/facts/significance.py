@@ -13,7 +13,7 @@ import numpy as np
 
 from polytempo.core.streams import stream
 from polytempo.learn.metrics import Scale
-from polytempo.report.facts.alone import Comparison, compared, same_world
+from polytempo.report.facts.alone import RunStandings, compared, same_world
 from polytempo.report.facts.contenders import Contender, mean
 from polytempo.report.facts.scales import common_scale
 from polytempo.report.run import Run
@@ -219,7 +219,7 @@ def _beside(run: Run, other: Contender) -> Run | None:
 def _clients(one: Contender, other: Contender) -> tuple[int, int, int] | None:
     pairs = ((run, _beside(run, other)) for run in one.runs)
     found = [compared(run, beside) for run, beside in pairs if beside is not None]
-    each: list[Comparison] = [comparison for comparison in found if comparison is not None]
+    each: list[RunStandings] = [comparison for comparison in found if comparison is not None]
     if not each:
         return None
     better, equal, worse = np.sum([comparison.counts() for comparison in each], axis=0).tolist()

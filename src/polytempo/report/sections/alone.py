@@ -6,7 +6,7 @@ import numpy as np
 
 from polytempo.learn.metrics import Scale
 from polytempo.report.drawing.alone import full_height, gains_over_alone
-from polytempo.report.facts.alone import Comparison, Standings, comparisons, remarks, together
+from polytempo.report.facts.alone import RunStandings, Standings, comparisons, remarks, together
 from polytempo.report.facts.contenders import AGAIN, ALONE, Contender
 from polytempo.report.facts.numbers import amount, percent
 from polytempo.report.facts.runs import MOST, Runs
@@ -84,7 +84,7 @@ def _folded(details: str) -> str:
     return f"<details><summary>Every client</summary>\n{details}</details>\n"
 
 
-def _every_client(contender: Contender, run: Run, comparison: Comparison) -> str:
+def _every_client(contender: Contender, run: Run, comparison: RunStandings) -> str:
     """Its three accuracies and what it has alone, sorted by gain."""
     scale, served, used = run.scale, run.final_per_client(), run.final_per_client("used")
     own = run.final_per_client("own") if len(run.final_per_client("own")) else np.full(len(used), np.nan)
