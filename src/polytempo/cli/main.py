@@ -22,7 +22,7 @@ from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing
-from polytempo.cli.options import AllowImport, Json, Quiet, Set, parse_assignments, with_options
+from polytempo.cli.options import AllowImport, Json, Quiet, Set, counted, parse_assignments, with_options
 from polytempo.cli.progress import progress_bar
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
@@ -145,8 +145,16 @@ def report(
     graph_at: Annotated[
         list[float], typer.Option(help="a virtual time (s) at which to show who learns from whom; may be repeated")
     ] = [],  # noqa: B006
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="also save every figure as a file of its own in this directory")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="of these files: pdf, svg or png")] = "pdf",
+    width: Annotated[
+        str, typer.Option(help="of these files: single (a column of a paper, 3.5 in) or double (7.16 in)")
+    ] = "single",
 ) -> None:
     """Overlay runs that are there in one report."""
+    from polytempo.report.figures import save_figures
     from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
 
     runs: list[Run] = []
@@ -157,7 +165,10 @@ def report(
             print(f"polytempo: {directory} holds no finished run and is left out.", file=sys.stderr)
     if not runs:
         raise UserError("No finished run was found. Expected directories that polytempo run or compare wrote.")
+    saved = [] if figures is None else save_figures(runs, figures, form, width, graph_at)
     _show(runs, write_report(runs, out, "Runs", graph_at), quiet=False, as_json=False)
+    if saved:
+        Console().print(f"{counted(len(saved), 'figure')} saved in {figures}", soft_wrap=True)
 
 
 @app.command("list")

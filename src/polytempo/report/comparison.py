@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
@@ -12,6 +12,9 @@ from polytempo.report.facts.contenders import Contender, contenders_of
 from polytempo.report.frames import Row, frame_of
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_figures, markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,6 +76,24 @@ class Comparison:
     def clients_frame(self) -> Any:
         """One row per client of each run: ``Run.clients_frame`` with the method and the seed in front."""
         return frame_of(self._rows(Run.client_rows))
+
+    def kinds(self) -> list[str]:
+        """The names of the figures that ``plot`` draws."""
+        from polytempo.report import figures  # here, because matplotlib takes a while to import
+
+        return figures.kinds(self.runs)
+
+    def plot(self, path: Path | str | None = None, *, kind: str = "accuracy-time", width: str = "page") -> "Figure":
+        """A figure of the report by name, as ``Run.plot``."""
+        from polytempo.report import figures
+
+        return figures.plot(self.runs, kind, path, width)
+
+    def save_figures(self, directory: Path | str, form: str = "pdf", width: str = "single") -> list[Path]:
+        """Save every figure of the report as a file of its own (``pdf``, ``svg`` or ``png``); their paths."""
+        from polytempo.report import figures
+
+        return figures.save_figures(self.runs, Path(directory), form, width)
 
     def report(self, path: Path | str, title: str | None = None) -> Path:
         """Write the report on all runs, one HTML file."""

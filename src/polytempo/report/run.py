@@ -233,15 +233,21 @@ class Run(HasFigures):
     def __repr__(self) -> str:
         return f"<Run {self.summary()}>"
 
-    def plot(self, path: Path | str | None = None) -> "Figure":
-        """Accuracy against virtual time and updates, staleness, and who trained when; saved if a path is given."""
-        # matplotlib is slow to load, and most runs are never plotted
-        from polytempo.report.drawing import canvas, figures
+    def kinds(self) -> list[str]:
+        """The names of the figures that ``plot`` draws."""
+        from polytempo.report import (
+            figures,  # here, because matplotlib is slow to load, and most runs are never plotted
+        )
 
-        figure = figures.overview(self)
-        if path is not None:
-            canvas.save(figure, Path(path))
-        return figure
+        return figures.kinds([self])
+
+    def plot(self, path: Path | str | None = None, *, kind: str = "overview", width: str = "page") -> "Figure":
+        """A figure of the run's report by name, saved if a path is given. By default accuracy against virtual time and
+        updates, staleness, and who trained when. ``width`` is ``page``, or that of one (``single``) or both
+        (``double``) columns of a paper."""
+        from polytempo.report import figures
+
+        return figures.plot([self], kind, path, width)
 
 
 def _number(value: Any) -> float:

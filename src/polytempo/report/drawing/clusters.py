@@ -13,8 +13,8 @@ from matplotlib.patches import Patch
 from polytempo.report.drawing.canvas import (
     INK,
     SMALL,
-    WIDTH,
     canvas,
+    column,
     legend_above,
     legend_height,
     name_axes,
@@ -38,11 +38,17 @@ from polytempo.sim.result import Result
 BARS = 40
 
 
-def similarity(run: Run, colour: str) -> Figure | None:
-    """How alike the clients are, as the method knows it, ordered by cluster and then by true group; None where it never
-    compared anybody."""
+def has_similarity(run: Run) -> bool:
+    """Did the method ever compare two clients?"""
     if run.similarity is None or not len(run.per_client("per_client_cluster", -1)):
-        return None
+        return False
+    among_others = ~np.eye(len(run.similarity), dtype=bool)
+    return not np.isnan(run.similarity[among_others]).all()
+
+
+def similarity(run: Run, colour: str) -> Figure:
+    """How alike the clients are, as the method knows it, ordered by cluster and then by true group. Only for a run in
+    which clients were compared."""
     cluster_of = run.per_client("per_client_cluster", -1).astype(int)
     groups = groups_at(run, np.inf)
     order = np.lexsort((groups, cluster_of))
@@ -50,8 +56,6 @@ def similarity(run: Run, colour: str) -> Figure | None:
     matrix = np.array(run.similarity, dtype=float)[np.ix_(order, order)]
     np.fill_diagonal(matrix, np.nan)
     compared = matrix[~np.isnan(matrix)]
-    if not len(compared):
-        return None
     low, high = np.percentile(compared, (1, 99))
     missing = len(compared) < clients * (clients - 1)
     np.fill_diagonal(matrix, high)
@@ -116,11 +120,9 @@ def accuracy_per_cluster(run: Run, colour: str) -> Figure:
     return figure
 
 
-def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
-    """The mean accuracy of each cluster's clients while it lasted; None where there are too many to tell apart."""
+def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure:
+    """The mean accuracy of each cluster's clients while it lasted."""
     family = clusters_over_time(run)
-    if not family:
-        return None
     times = run.over_evaluations("time")
     figure, axes = canvas()
     drawn: list[Line2D] = []
@@ -150,7 +152,8 @@ def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
 def _square_axes(legend: float) -> tuple[Figure, Axes, Axes]:
     """Square axes without grid for a matrix, with room above for a legend, and narrow ones beside it for its scale.
     (A constrained layout leaves a square in the middle of nowhere.)"""
-    side, left, bottom, width = 3.75, 0.6, 0.2, WIDTH
+    left, bottom, width = 0.6, 0.2, column()
+    side = width - left - 0.65
     height = bottom + side + legend
     figure = Figure(figsize=(width, height))
     axes = styled(figure.add_axes((left / width, bottom / height, side / width, side / height)))

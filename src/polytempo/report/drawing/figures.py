@@ -15,6 +15,7 @@ from polytempo.report.drawing.canvas import (
     SMALL,
     TEXT,
     canvas,
+    column,
     legend_above,
     name_axes,
     name_rows,
@@ -22,7 +23,7 @@ from polytempo.report.drawing.canvas import (
     row_height,
     styled,
 )
-from polytempo.report.drawing.lines import bar, draw_lines, key, keys, limit_bars
+from polytempo.report.drawing.lines import bar, draw_lines, key, keys, limit_bars, marks
 from polytempo.report.drawing.timeline import draw_timeline
 from polytempo.report.facts.choosing import evenly
 from polytempo.report.facts.contenders import Contender, contenders_of, has_target, mean
@@ -58,8 +59,8 @@ def per_client_spread(runs: Sequence[Run]) -> Figure:
         if not len(accuracies):
             continue
         share = 100 * (np.arange(len(accuracies)) + 0.5) / len(accuracies)
-        few = len(accuracies) <= 60
-        marker: dict[str, Any] = {"marker": "o", "markersize": 2.5} if few else {}
+        few: dict[str, Any] = {"marker": "o", "markersize": 2.5} if len(accuracies) <= 60 else {}
+        marker = marks(contender, len(axes.lines)) or few
         kept = evenly(len(accuracies), POINTS)
         axes.plot(
             share[kept],
@@ -134,7 +135,7 @@ def time_to_target(runs: Sequence[Run]) -> Figure:
 
 def overview(run: Run) -> Figure:
     """One run at a glance: accuracy against virtual time and updates, staleness, and who trained when."""
-    figure = Figure(figsize=(2.1 * 5.0, 6.8), layout="constrained")
+    figure = Figure(figsize=(2.1 * column(), 6.8), layout="constrained")
     (over_time, over_updates), (stale, trained) = figure.subplots(2, 2)
     contenders = contenders_of([run])
     _draw_accuracy(styled(over_time), contenders, "time")

@@ -1,5 +1,6 @@
 """The report's section on who is better off than alone."""
 
+from functools import partial
 from html import escape
 
 import numpy as np
@@ -12,7 +13,7 @@ from polytempo.report.facts.numbers import amount, percent
 from polytempo.report.facts.runs import MOST, Runs
 from polytempo.report.facts.scales import common_scale, in_column
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import Section, html_figure, html_note, html_table, named, run_heading
+from polytempo.report.sections.markup import Drawing, Section, html_note, html_table, named, run_heading
 from polytempo.sim.result import Result
 
 HEADING = "Better off than alone?"
@@ -33,13 +34,13 @@ def section(runs: Runs) -> Section:
     compared = [(contender, each) for contender, each in found if each]
     notes = "".join(html_note(escape(remark)) for remark in remarks(runs.all))
     if not compared:
-        return Section(HEADING, notes)
+        return Section(HEADING, [notes])
     rows = [(contender, together([comparison for _, comparison in each])) for contender, each in compared]
     scale = common_scale(runs.all)
-    figure = gains_over_alone([(_label(contender), clients) for contender, clients in rows])
-    drawn = html_figure(figure, "alone", _caption([clients for _, clients in rows], scale), wide=True)
+    draw = partial(gains_over_alone, [(_label(contender), clients) for contender, clients in rows])
+    drawing = Drawing("alone", draw, _caption([clients for _, clients in rows], scale), wide=True)
     details = "".join(_every_client(contender, *each[0]) for contender, each in compared[:MOST])
-    return Section(HEADING, drawn + _counts(rows, scale) + html_note(TEST) + notes + _folded(details))
+    return Section(HEADING, [drawing, _counts(rows, scale), html_note(TEST), notes, _folded(details)])
 
 
 def _label(contender: Contender) -> str:

@@ -13,7 +13,7 @@ def section(runs: Runs) -> Section:
     """Every method against the best, seed by seed; nothing for one method."""
     found = differences_between(runs.contenders)
     if not found:
-        return Section("Differences", "")
+        return Section("Differences", [])
     scale = common_scale(runs.all)
     contenders = {contender.label: contender for contender in runs.contenders}
     body = []
@@ -21,4 +21,4 @@ def section(runs: Runs) -> Section:
         cells = [bold(cell) if row.verdict == "worse" else escape(cell) for cell in difference_cells(row, scale)[1:]]
         body.append([named(contenders[row.contender]), *cells])
     above = html_note(escape(f"{heading(found, scale)}."))
-    return Section("Differences", above + html_table(titles(scale), body) + html_note(escape(" ".join(notes(found)))))
+    return Section("Differences", [above, html_table(titles(scale), body), html_note(escape(" ".join(notes(found))))])

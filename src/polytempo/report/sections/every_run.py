@@ -29,4 +29,4 @@ def section(runs: Runs) -> Section:
     table = html_table(
         ["method", "seed", *(titled(figure, common_scale(runs.all)) for figure in FIGURES), "digest"], body
     )
-    return Section("Every run", table + note)
+    return Section("Every run", [table, note])

@@ -1,6 +1,7 @@
 """The report's section of figures: how good, how soon, for whom and at what cost."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,22 +16,24 @@ from polytempo.report.facts.scales import common_scale
 from polytempo.report.facts.speed import idle_by_speed
 from polytempo.report.facts.traffic import MINUTE, end_of, resolution_of, with_traffic
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import Section, html_figure, side_by_side
+from polytempo.report.sections.markup import Drawing, Section, SideBySide
 
 
 class Plot(NamedTuple):
-    """A figure of all runs: how it is drawn, its name on the page, and how to read it."""
+    """A figure of all runs: how it is drawn, its name, and how to read it."""
 
     draw: Callable[[Sequence[Run]], Figure]
     name: str
     caption: str
 
+    def of(self, runs: Sequence[Run]) -> Drawing:
+        return Drawing(self.name, partial(self.draw, runs), self.caption)
+
 
 def section(runs: Runs) -> Section:
     """The figures that every comparison has, then those for which these runs have something to show."""
     plots = [*_courses(runs), *_per_client(runs), *_traffic(runs), *_waiting(runs), *_target(runs)]
-    drawn = (html_figure(plot.draw(runs.all), plot.name, plot.caption) for plot in plots)
-    return Section("Figures", side_by_side(drawn))
+    return Section("Figures", [SideBySide(tuple(plot.of(runs.all) for plot in plots))])
 
 
 def _courses(runs: Runs) -> list[Plot]:
@@ -42,8 +45,8 @@ def _courses(runs: Runs) -> list[Plot]:
     time = f"{name} against virtual time: the sooner a line {moves}, the less its clients wait.{band}{fifth}"
     updates = f"{name} against updates: how much each update is worth, whatever time it took.{band}{fifth}"
     return [
-        Plot(figures.accuracy_over_time, "time", time),
-        Plot(figures.accuracy_over_updates, "updates", updates),
+        Plot(figures.accuracy_over_time, "accuracy-time", time),
+        Plot(figures.accuracy_over_updates, "accuracy-updates", updates),
     ]
 
 
@@ -54,7 +57,7 @@ def _per_client(runs: Runs) -> list[Plot]:
     fifths = "Slow against fast devices: a gap between the two bars means that slow clients pay for being slow."
     staleness = f"How old the model was that an update came from: a long tail to the right means old news.{height}"
     return [
-        Plot(figures.per_client_spread, "spread", spread),
+        Plot(figures.per_client_spread, "clients", spread),
         Plot(figures.fifths, "fifths", fifths),
         Plot(figures.staleness, "staleness", staleness),
     ]
@@ -62,10 +65,10 @@ def _per_client(runs: Runs) -> list[Plot]:
 
 def _traffic(runs: Runs) -> list[Plot]:
     so_far = "Traffic so far, summed over clients: compare the slopes, solid for up and dashed for down."
-    plots = [Plot(figures.bytes_over_time, "bytes", so_far)]
+    plots = [Plot(figures.bytes_over_time, "traffic", so_far)]
     counted = with_traffic(runs.contenders)
     if counted:
-        plots.append(Plot(traffic_rate, "rate", _traffic_caption(counted)))
+        plots.append(Plot(traffic_rate, "traffic-rate", _traffic_caption(counted)))
     return plots
 
 
@@ -96,4 +99,4 @@ def _target(runs: Runs) -> list[Plot]:
     if not any(map(has_target, runs.contenders)):
         return []
     caption = f"Virtual time until the mean {common_scale(runs.all).name} first reached the target: shorter is better."
-    return [Plot(figures.time_to_target, "target", caption)]
+    return [Plot(figures.time_to_target, "time-to-target", caption)]

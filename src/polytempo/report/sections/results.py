@@ -49,4 +49,4 @@ def section(runs: Runs) -> Section:
         notes.append(f"Means over up to {most} seeds; ± is the standard deviation between them.")
     if len(runs.contenders) > 1:
         notes.append(meaning_of_bold(runs.contenders))
-    return Section("Results", html_table(["method", *titles], body) + html_note(" ".join(notes)))
+    return Section("Results", [html_table(["method", *titles], body), html_note(" ".join(notes))])
