@@ -2,6 +2,7 @@
 ``compare`` runs several under the same conditions and returns a Comparison."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def simulate_experiment(
     if reuse and directory is not None and is_finished(experiment, directory):
         return Run.load(directory)
     done = run_experiment(experiment, directory, progress, objects=objects)
-    run = Run(done.config, done.result, done.history, done.splits, done.regroupings, done.similarity, done.used)
+    run = Run(**{one.name: getattr(done, one.name) for one in fields(done)})
     if directory is not None:
         from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
 

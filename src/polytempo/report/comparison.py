@@ -15,6 +15,7 @@ from polytempo.report.table import comparison_figures, markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,6 +77,19 @@ class Comparison:
     def clients_frame(self) -> Any:
         """One row per client of each run: ``Run.clients_frame`` with the method and the seed in front."""
         return frame_of(self._rows(Run.client_rows))
+
+    def model(
+        self, method: str, client: int, which: str = "used", seed: int | None = None
+    ) -> "nn.Module | dict[str, Tensor]":
+        """The model of a client in a run of this method, as ``Run.model``."""
+        return self.run(method, seed).model(client, which)
+
+    def export(self, directory: Path | str, which: str = "used") -> Path:
+        """Export the models of every run into a directory of its own below this one, as ``Run.export``."""
+        for contender in self.contenders:
+            for run in contender.runs:
+                run.export(Path(directory) / f"{contender.name}-seed{run.seed}", which)
+        return Path(directory)
 
     def kinds(self) -> list[str]:
         """The names of the figures that ``plot`` draws."""

@@ -17,12 +17,14 @@ from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
 from polytempo.report.frames import frame_of, per_client
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
+from polytempo.sim.kept_models import KeptModels, builder
 from polytempo.sim.records.history import FILES, History
 from polytempo.sim.records.used import USED, UsedRows, read_used
 from polytempo.sim.result import FIGURES, HasFigures, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor, nn
 
 Row = Mapping[str, Any]
 Model = Literal["served", "own", "used"]
@@ -49,20 +51,25 @@ class Run(HasFigures):
     """How the model that each client uses does on each of its test rows at the end. None of a run of an older
     version."""
 
+    models: KeptModels = field(default_factory=KeptModels)
+    """The models of the clients, which ``model`` and ``export`` read."""
+
     @classmethod
     def load(cls, directory: Path | str) -> "Run":
         """Read a run directory. All but settings, result, evaluations and updates may be missing."""
         directory = Path(directory)
         _must_be_a_run(directory)
         splits, regroupings, similarity, used = (directory / name for name in (SPLITS, REGROUPINGS, SIMILARITY, USED))
+        config, result = _read_object(directory / "config.json"), _read_result(directory / RESULT)
         return cls(
-            config=_read_object(directory / "config.json"),
-            result=_read_result(directory / RESULT),
+            config=config,
+            result=result,
             history=_read_history(directory),
             splits=_read_rows(splits) if splits.exists() else (),
             regroupings=_read_rows(regroupings) if regroupings.exists() else (),
             similarity=_read_matrix(similarity) if similarity.exists() else None,
             used=_read_used(used) if used.exists() else None,
+            models=_models_in(directory, config, result),
         )
 
     @property
@@ -144,6 +151,25 @@ class Run(HasFigures):
         """How many clients there are, also those that never handed in an update."""
         highest = max((int(row["client"]) for row in self.update_log), default=-1)
         return max(int(self.config.get("clients") or 0), len(self.final_per_client()), highest + 1)
+
+    def model(
+        self, client: int, which: str = "used", module: "nn.Module | None" = None
+    ) -> "nn.Module | dict[str, Tensor]":
+        """A client's model at the end: the one that it has ``used``, is ``served``, or its ``own`` right after its last
+        training. It is a module in evaluation mode: ``module`` with the weights in it, or a new one. A run that was
+        read from a directory does not import code: where its model is an import path, you get the state dict, or give
+        the module."""
+        from polytempo.report.models import client_model  # here, because torch takes a while to import
+
+        return client_model(self.models, client, which, module)
+
+    def export(self, directory: Path | str, which: str = "used") -> Path:
+        """Write each client's model into a new directory as safetensors that plain PyTorch loads."""
+        from polytempo.report.models import export_models
+
+        about = {"strategy": self.strategy, "seed": self.seed}
+        export_models(self.models, Path(directory), which, about)
+        return Path(directory)
 
     def frame(self) -> Any:
         """One row per evaluation: every number that it has one of, such as time, updates and accuracies. A pandas
@@ -315,6 +341,13 @@ def _read_history(directory: Path) -> History:
         getattr(history, name).extend(_read_rows(path) if path.exists() else ())
     history.exchanges = list(map(_with_shares, history.exchanges))
     return history
+
+
+def _models_in(directory: Path, config: Row, result: Result) -> KeptModels:
+    resolved = config.get("resolved") or {}
+    build = builder(str(config.get("model")), resolved.get("inputs"), int(config.get("seed") or 0), run_code=False)
+    as_served = resolved.get("used_is_served", result.accuracy_used == result.accuracy)
+    return KeptModels(directory=directory, build=build, used_is_served=as_served)
 
 
 def _with_shares(exchange: Row) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from polytempo.strategies import Strategy
 
 LOCK = "lock"
 CHECKPOINT = "checkpoint.safetensors"
-MODELS = "models.safetensors"
+MODELS = {"served": "models.safetensors", "own": "own_models.safetensors", "used": "used_models.safetensors"}
+"""What a run leaves, one model for each client (``sim/kept_models.py``)."""
 RESULT = "result.json"
 SPLITS = "splits.jsonl"
 REGROUPINGS = "regroupings.jsonl"
@@ -106,7 +108,7 @@ def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
                 if known["versions"] != config["versions"]:
                     raise _from_elsewhere(directory)
                 return _checkpoint(directory)
-        for left_over in (RESULT, MODELS, SPLITS, REGROUPINGS, SIMILARITY, USED):
+        for left_over in (RESULT, *MODELS.values(), SPLITS, REGROUPINGS, SIMILARITY, USED):
             (directory / left_over).unlink(missing_ok=True)
         write_json(directory / "config.json", config)
     except OSError as error:
@@ -183,9 +185,14 @@ def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_bytes(path, "".join(json.dumps(row) + "\n" for row in rows).encode(), durable=False)
 
 
-def write_models(directory: Path, models: Mapping[str, Tensor]) -> None:
-    """The models that the clients are served, by the names of their tensors."""
-    write_whole(directory / MODELS, lambda temporary: write_tensors(temporary, models))
+def write_models(directory: Path, kept: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """The models of the clients by kind, each by the names of their tensors."""
+    for which, models in kept.items():
+        write_whole(directory / MODELS[which], partial(_write_tensors, models))
+
+
+def _write_tensors(models: Mapping[str, Tensor], path: Path) -> None:
+    write_tensors(path, models)
 
 
 def write_json(path: Path, value: object) -> None:

@@ -69,13 +69,18 @@ def make_world(experiment: Experiment, strategy: Strategy) -> tuple[World, Tenso
     uploads = behaviour.uploads(clients, e.seed, strategy.travels)
     if behaviour.attack is not None:
         devices = devices.with_faster(uploads.attackers, behaviour.attack.faster)
-    inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
+    inputs = inputs_of(dataset)
     probe = federation.dataset.samples_to_try()
     own = {setting: e.own(setting) for setting in ("model", "loss", "metric")}
     learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe, own, goal)
     if e.init is not None:
         initial = read_vector(e.init, learner.schema.size)
     return World(federation, devices, learner, e.seed, behaviour.asking, uploads), initial
+
+
+def inputs_of(dataset: Dataset) -> Inputs:
+    """What a model for this data set is built for."""
+    return Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
 
 
 def _federation(experiment: Experiment, strategy: Strategy, dataset: Dataset) -> Federation:

@@ -2,6 +2,7 @@
 become one line or bar with the range between its seeds; a method keeps its colour through all plots."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,12 +108,13 @@ def bytes_over_time(runs: Sequence[Run]) -> Figure:
     for contender in contenders:
         for name, dash in (("bytes_up", "-"), ("bytes_down", "--")):
             at, _, middle, _ = over_seeds(contender, "time", name, 1e-6)
-            axes.plot(at, middle, color=contender.colour, linestyle=dash, linewidth=1.4)
+            marked = marks(contender, len(axes.lines) // 2)
+            axes.plot(at, middle, color=contender.colour, linestyle=dash, linewidth=1.4, **marked)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     name_axes(axes, "virtual time (s)", "traffic so far (MB)")
-    of_contenders = [key(contender.label, contender.colour, "-", 2.0) for contender in contenders]
-    legend_above(axes, [*of_contenders, key("up", INK, "-", 1.4), key("down", INK, "--", 1.4)])
+    of_contenders = [replace(contender, dash="-") for contender in contenders]
+    legend_above(axes, [*keys(of_contenders), key("up", INK, "-", 1.4), key("down", INK, "--", 1.4)])
     return figure
 
 

@@ -22,6 +22,8 @@ from polytempo.world.federation import ClientData
 
 OWN_MODELS_BYTES = 2**28
 """Memory for own models that wait to be scored."""
+KEPT_BYTES = 2**29
+"""Memory and disk for a model of each client that is kept to the end: past it none is kept."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Evaluator:
         self.since_best = 0
         self.trained: dict[int, tuple[Tensor, int]] = {}
         """Own models not yet scored, with the generation of their data."""
+        self.own: dict[int, Tensor] = {}
+        """The last own model of each client, where there is room for all."""
         self.trained_scores = np.full(len(self.federation), np.nan)
         setting = strategy.setting
         drifting = self.federation.drifts is not None
@@ -69,10 +73,22 @@ class Evaluator:
     def keep(self, update: Update, generation: int) -> None:
         """Remember a client's own model right after its training."""
         self.trained[update.client] = (update.weights, generation)
+        if self.has_room:
+            self.own[update.client] = update.weights
         if self.sketches is not None:
             self.sketches.keep(update.client, update.weights)
         if 4 * len(self.trained) * self.learner.schema.size > OWN_MODELS_BYTES:
             self._score_trained()
+
+    @property
+    def has_room(self) -> bool:
+        """Is there room for a model of each client?"""
+        return 4 * len(self.federation) * self.learner.schema.size <= KEPT_BYTES
+
+    def used_models(self, generations: np.ndarray) -> dict[int, Tensor] | None:
+        """The model that each client works with now; None where that is the one it is served, or without room."""
+        used = self._used_model(generations) if self.has_room else None
+        return None if used is None else {client: used(client) for client in range(len(self.federation))}
 
     def evaluate(
         self, now: float, updates: int, generations: np.ndarray, idle: np.ndarray, traffic: dict[str, int]
@@ -231,7 +247,7 @@ class Evaluator:
             return None
         return [int(self.federation.group(client, int(g)) or 0) for client, g in enumerate(generations)]
 
-    _state = ("evaluated_at", "time_to_target", "best", "since_best", "trained", "trained_scores")
+    _state = ("evaluated_at", "time_to_target", "best", "since_best", "trained", "own", "trained_scores")
 
     def save_state(self) -> dict[str, Any]:
         sketches = None if self.sketches is None else self.sketches.save_state()
