@@ -106,6 +106,16 @@ def test_the_method_with_a_rule_of_the_docs_runs(tmp_path, monkeypatch):
     assert run.accuracy_used > run.accuracy
 
 
+def test_the_results_of_the_docs_are_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for example in blocks(DOCS / "guides/results.md"):
+        exec(example, names)
+    assert (tmp_path / "accuracy.pdf").exists()
+    assert len(list(tmp_path.glob("figures/*.svg"))) == len(names["comparison"].kinds())
+    assert len(list(tmp_path.glob("models/client-*.safetensors"))) == 8
+
+
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example, _ = blocks(ROOT / "README.md")
