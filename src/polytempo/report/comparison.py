@@ -48,7 +48,7 @@ class Comparison:
         """Their labels, as tables and figures show them."""
         return [contender.label for contender in self.contenders]
 
-    def figures(self) -> dict[str, dict[str, float | None]]:
+    def figures(self) -> dict[str, dict[str, Any]]:
         """For each method the means over its seeds that ``polytempo compare --json`` prints."""
         return comparison_figures(self.runs)
 
