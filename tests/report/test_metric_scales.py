@@ -62,6 +62,11 @@ def test_the_report_names_the_metric_and_nowhere_accuracy(tmp_path):
     assert runs()[0].scale == Scale("mae", False, False)
 
 
+def test_frames_name_the_metric():
+    assert {"mae", "mae_used", "mae_std"} <= set(runs()[0].frame())
+    assert not any("accuracy" in name for name in runs()[0].frame())
+
+
 def test_runs_with_different_metrics_are_not_put_side_by_side():
     other = simulate("fedavg", data=CLIENTS, goal="regression", metric="mse", updates=4)
     with pytest.raises(UserError, match=r"The runs have different metrics \(mae, mse\)"):

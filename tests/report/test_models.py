@@ -127,3 +127,12 @@ def test_a_comparison_has_the_models_of_its_runs(tmp_path):
     assert equal(comparison.model("standalone", 1), comparison.runs[1].model(1))
     comparison.export(tmp_path / "models")
     assert len(list(tmp_path.glob("models/*-seed0/client-*.safetensors"))) == 8
+
+
+def test_a_model_given_as_an_object_comes_back_as_one_of_its_kind(tmp_path):
+    x, y = torch.randn(80, 3, generator=torch.Generator().manual_seed(0)), torch.arange(80) % 2
+    run = polytempo.simulate("fedasync", data=(x, y), model=nn.Linear(3, 2), clients=4, updates=6, out=tmp_path / "run")
+    assert isinstance(run.model(0), nn.Linear)
+    read = Run.load(tmp_path / "run")
+    assert set(read.model(0)) == {"weight", "bias"}
+    assert equal(run.model(0), read.model(0, module=nn.Linear(3, 2)))

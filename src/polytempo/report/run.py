@@ -17,7 +17,7 @@ from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
 from polytempo.report.frames import frame_of, per_client
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
-from polytempo.sim.kept_models import KeptModels, builder
+from polytempo.sim.kept_models import KeptModels, builder_by_name
 from polytempo.sim.records.history import FILES, History
 from polytempo.sim.records.used import USED, UsedRows, read_used
 from polytempo.sim.result import FIGURES, HasFigures, Result
@@ -185,8 +185,9 @@ class Run(HasFigures):
         return frame_of(self.client_rows())
 
     def evaluation_rows(self) -> Sequence[Row]:
-        """The rows of ``frame``, which may hold more than numbers."""
-        return self.evaluations
+        """The rows of ``frame``, which may hold more than numbers; figures of the metric have its name."""
+        metric = self.scale.name
+        return [{name.replace("accuracy", metric): value for name, value in row.items()} for row in self.evaluations]
 
     def update_rows(self) -> Sequence[Row]:
         """The rows of ``updates_frame``."""
@@ -345,9 +346,8 @@ def _read_history(directory: Path) -> History:
 
 def _models_in(directory: Path, config: Row, result: Result) -> KeptModels:
     resolved = config.get("resolved") or {}
-    build = builder(str(config.get("model")), resolved.get("inputs"), int(config.get("seed") or 0), run_code=False)
     as_served = resolved.get("used_is_served", result.accuracy_used == result.accuracy)
-    return KeptModels(directory=directory, build=build, used_is_served=as_served)
+    return KeptModels(directory=directory, build=builder_by_name(config), used_is_served=as_served)
 
 
 def _with_shares(exchange: Row) -> dict[str, Any]:

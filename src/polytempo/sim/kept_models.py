@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from polytempo.core.errors import UserError
 from polytempo.core.model.state_dicts import named_models
 from polytempo.core.registry import unknown
-from polytempo.learn.models import Inputs, first_model
+from polytempo.learn.models import Inputs, first_model, models
 from polytempo.sim.directory import MODELS
+from polytempo.sim.experiment import Experiment
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies.base.served import served_models
 
@@ -71,9 +72,9 @@ def kept_models(simulator: Simulator) -> dict[str, dict[str, Tensor]]:
     clients, evaluator = range(len(simulator.federation)), simulator.evaluator
     kept = {"served": served_models(simulator.strategy, clients)}
     used = evaluator.used_models(simulator.clients.generation)
-    for which, models in (("own", evaluator.own if evaluator.has_room else None), ("used", used)):
-        if models is not None:
-            views = {client: simulator.learner.schema.views(models[client]) for client in sorted(models)}
+    for which, held in (("own", evaluator.own if evaluator.has_room else None), ("used", used)):
+        if held is not None:
+            views = {client: simulator.learner.schema.views(held[client]) for client in sorted(held)}
             kept[which] = named_models(views, {client: client for client in views})
     return kept
 
@@ -83,10 +84,16 @@ def inputs_row(inputs: Inputs) -> dict[str, Any]:
     return {"shape": list(inputs.shape), "classes": inputs.classes, "vocabulary": inputs.vocabulary}
 
 
-def builder(model: str, inputs: Mapping[str, Any] | None, seed: int, run_code: bool) -> Build | None:
-    """What builds the module of a run; None for a run of an older version and, unless code may run, for a model that
-    is code: a directory that was only read must not say what to import."""
-    if inputs is None or (":" in model and not run_code):
+def builder(experiment: Experiment, inputs: Inputs) -> Build:
+    """What builds the module of a run that was just made."""
+    return partial(first_model, experiment.model, inputs, experiment.seed, experiment.own("model"))
+
+
+def builder_by_name(config: Mapping[str, Any]) -> Build | None:
+    """What builds the module of a run that was read from its directory; None for a run of an older version, and for a
+    model that is code: a directory that was only read must not say what to import."""
+    inputs, model = (config.get("resolved") or {}).get("inputs"), str(config.get("model"))
+    if inputs is None or model not in models:
         return None
     built_for = Inputs(tuple(inputs["shape"]), inputs["classes"], inputs["vocabulary"])
-    return partial(first_model, model, built_for, seed)
+    return partial(first_model, model, built_for, int(config.get("seed") or 0))

@@ -126,7 +126,7 @@ def _resume(simulator: Simulator, directory: Path, config: dict[str, Any]) -> _C
 
 def _finished(experiment: Experiment, simulator: Simulator, clock: _Clock, config: dict[str, Any]) -> Finished:
     clients, resolved = len(simulator.federation), _resolved(experiment, simulator)
-    build = builder(experiment.model, resolved["inputs"], experiment.seed, run_code=True)
+    build = builder(experiment, inputs_of(simulator.federation.dataset))
     return Finished(
         config | {"clients": clients, "resolved": resolved},
         _result(experiment, simulator, clock),

@@ -111,6 +111,13 @@ def test_groups_divide_clients_and_labels_in_the_shares_of_the_paper() -> None:
 
 
 @settings(max_examples=20)
+@pytest.mark.parametrize(("labels", "clients", "sizes"), [(2, 6, [3, 3]), (10, 3, [1, 1, 1]), (1, 4, [4])])
+def test_few_labels_or_clients_make_as_many_equal_groups(labels: int, clients: int, sizes: list[int]) -> None:
+    federation = make_federation(toy(60 * labels, labels), "groups", clients, seed=0)
+    assert federation.groups is not None
+    assert np.bincount(federation.groups).tolist() == sizes
+
+
 @given(groups=st.integers(1, 10), seed=st.integers(0, 1000))
 def test_groups_never_have_a_label_in_common(groups: int, seed: int) -> None:
     federation = make_federation(toy(600), f"groups:{groups}", 60, seed, min_samples=5)
