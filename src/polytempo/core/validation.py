@@ -16,6 +16,11 @@ M = TypeVar("M", bound=BaseModel)
 OR_NONE = BeforeValidator(lambda given: None if given == "none" else given)
 """Of a number that may be None: the word ``none`` says so, where files and command lines have no None."""
 
+LAYERS = BeforeValidator(
+    lambda given: tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
+)
+"""Of the names of layers: a command line has them in one word, with commas between."""
+
 
 def validated(model: type[M], given: Mapping[str, Any], where: str) -> M:
     """A model of these fields; a wrong name or value is an error in plain words."""

@@ -1,5 +1,6 @@
 """The client's half: carry out one Train order on local data. The same for simulated and for real clients."""
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.flight import base_of
 from polytempo.core.model.frozen import frozen_parts
+from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import schema_of, trained_entries
 from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.schedules import rate_at
@@ -28,6 +30,7 @@ from polytempo.learn.jury import Rows
 from polytempo.learn.metrics import ACCURACY, Metric, PerSample, as_metric, metric_by_name
 from polytempo.learn.models import Inputs, first_model
 from polytempo.learn.personal import SHARES, ClientMemory, may_rehearse
+from polytempo.learn.private_layers import PrivateLayers
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.rules import begin_rule
@@ -65,13 +68,10 @@ class CarriedOut(NamedTuple):
     """What comes of an assignment: what the client hands in, and what it keeps."""
 
     update: Update
+    own: Tensor
+    """The model that the client trained, its private layers included: what it hands in may be another."""
     memory: ClientMemory | None = None
-    """Where the order is personal; None: nothing new (training diverged)."""
-
-    @property
-    def own(self) -> Tensor:
-        """The model that the client trained: what it hands in may be another."""
-        return self.update.weights if self.memory is None else torch.from_numpy(self.memory.own)
+    """Where the order is personal or layers are private; None: nothing new (training diverged)."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Learner:
         metric: Metric | PerSample = ACCURACY,
         probe: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        self.schema = schema_of(module)
+        self.layers = PrivateLayers(schema_of(module))
         self._normalises_batches = any(
             isinstance(part, _BatchNorm) for part in set(module.modules()) - set(frozen_parts(module))
         )
@@ -110,8 +110,21 @@ class Learner:
             no_steps = make_batches(np.arange(len(y)), 1, 0, stream(0, "probe"))
             self.engine.train(Job(initial_vector(module), x, y, no_steps, Work(), lr=0.0))
 
+    @property
+    def schema(self) -> Schema:
+        """Names and shapes of what travels between a server and its clients."""
+        return self.layers.shared
+
+    def with_private(self, names: Sequence[str], initial: Tensor) -> "Learner":
+        """The same learner for clients that keep these layers. ``initial`` are the weights that the model begins
+        with."""
+        divided = copy.copy(self)
+        divided.layers = PrivateLayers(self.layers.model, names, initial)
+        return divided
+
     def carry_out(self, a: Assignment) -> CarriedOut:
         """What the client hands in and keeps. Questions are answered only where the trained weights are finite."""
+        a = self.layers.at_client(a)
         order = a.order
         choice = self._choose(a)
         base = base_of(order, choice.candidate)
@@ -128,9 +141,10 @@ class Learner:
                 order.work,
                 rate_at(order.work.lr, a.count),
                 rule.anchored(choice.objective, base.weights),
-                trained_entries(self.schema, order.mask, order.trainable),
+                trained_entries(self.layers.model, order.mask, order.trainable),
                 tuple(Refresh(step, rule.start(send.weights), send.rebase) for step, send in a.sends),
                 int(stream(a.seed, "model dropout", *keys).integers(2**31)),
+                self.layers.private,
                 None if a.listen is None else received.listen,
             )
         )
@@ -151,8 +165,13 @@ class Learner:
             answers,
             jury=rule.scores,
         )
-        memory = rule.remembered(weights, received.steps) if is_finite(weights) else None
-        return CarriedOut(update, memory if memory is not None and memory.is_finite else None)
+        memory = None
+        if is_finite(weights):
+            memory = self.layers.kept(rule.remembered(weights, received.steps), weights)
+        if memory is not None and not memory.is_finite:
+            memory = None
+        own = update.weights if memory is None or not len(memory.own) else torch.from_numpy(memory.own)
+        return CarriedOut(self.layers.shared_update(update), own, memory)
 
     def batches(self, rows: np.ndarray, work: Work, steps: int, rng: np.random.Generator) -> Batches:
         """Batches that the model can be trained on: one that normalises batches is given none of a single sample."""

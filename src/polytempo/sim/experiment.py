@@ -25,7 +25,7 @@ from polytempo.world.drift import Drift
 from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
 
-LATER = ("goal", "validation_share")
+LATER = ("goal", "personal_layers", "validation_share")
 """Settings that came later. Runs that leave them at their defaults do not name them, as before, and stay known."""
 IMPORTABLE = ("strategy", "model", "goal", "loss", "metric", "data")
 """Settings that may be import paths."""

@@ -2,7 +2,8 @@
 
 models.safetensors          what each client is served at the end
 own_models.safetensors      each client's own model right after its last training
-used_models.safetensors     what each client works with, where a rule makes that of its own and the served one"""
+used_models.safetensors     what each client works with, where a rule makes that of its own and the served one, or where it
+                            has private layers; served models are without these"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -74,7 +75,7 @@ def kept_models(simulator: Simulator) -> dict[str, dict[str, Tensor]]:
     used = evaluator.used_models(simulator.clients.generation)
     for which, held in (("own", evaluator.own if evaluator.has_room else None), ("used", used)):
         if held is not None:
-            views = {client: simulator.learner.schema.views(held[client]) for client in sorted(held)}
+            views = {client: simulator.learner.layers.model.views(held[client]) for client in sorted(held)}
             kept[which] = named_models(views, {client: client for client in views})
     return kept
 

@@ -328,13 +328,14 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
         "metric": simulator.learner.metric.scale(),
         "workers": simulator.pool.workers,
         "inputs": inputs_row(inputs_of(simulator.federation.dataset)),
-        "used_is_served": simulator.strategy.personal() is None,
+        "used_is_served": simulator.strategy.personal() is None and not simulator.learner.layers.names,
         **(
             {"proxies": [len(cluster.proxy) for cluster in clusters], "warm_up": warm_up(experiment)}
             if clusters
             else {}
         ),
         **({"frozen": simulator.learner.schema.frozen} if simulator.learner.schema.frozen else {}),
+        **({"personal_layers": simulator.learner.layers.names} if simulator.learner.layers.names else {}),
         **({"attackers": simulator.uploads.attackers} if experiment.attack is not None else {}),
         **simulator.strategy.resolved(),
     }

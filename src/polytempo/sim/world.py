@@ -75,7 +75,8 @@ def make_world(experiment: Experiment, strategy: Strategy) -> tuple[World, Tenso
     learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe, own, goal)
     if e.init is not None:
         initial = read_vector(e.init, learner.schema.size)
-    return World(federation, devices, learner, e.seed, behaviour.asking, uploads), initial
+    learner = learner.with_private(e.personal_layers or strategy.personal_layers, initial)
+    return World(federation, devices, learner, e.seed, behaviour.asking, uploads), learner.layers.shared_of(initial)
 
 
 def inputs_of(dataset: Dataset) -> Inputs:

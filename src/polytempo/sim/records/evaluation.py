@@ -76,19 +76,22 @@ class Evaluator:
         if self.has_room:
             self.own[update.client] = update.weights
         if self.sketches is not None:
-            self.sketches.keep(update.client, update.weights)
-        if 4 * len(self.trained) * self.learner.schema.size > OWN_MODELS_BYTES:
+            self.sketches.keep(update.client, self.learner.layers.shared_of(update.weights))
+        if 4 * len(self.trained) * self.learner.layers.model.size > OWN_MODELS_BYTES:
             self._score_trained()
 
     @property
     def has_room(self) -> bool:
         """Is there room for a model of each client?"""
-        return 4 * len(self.federation) * self.learner.schema.size <= KEPT_BYTES
+        return 4 * len(self.federation) * self.learner.layers.model.size <= KEPT_BYTES
 
     def used_models(self, generations: np.ndarray) -> dict[int, Tensor] | None:
-        """The model that each client works with now; None where that is the one it is served, or without room."""
-        used = self._used_model(generations) if self.has_room else None
-        return None if used is None else {client: used(client) for client in range(len(self.federation))}
+        """The model that each client works with now, its private layers among it; None where that is the one it is
+        served, or without room."""
+        used = self._used_model(generations) or (self._model_for if self.learner.layers.names else None)
+        if used is None or not self.has_room:
+            return None
+        return {client: used(client) for client in range(len(self.federation))}
 
     def evaluate(
         self, now: float, updates: int, generations: np.ndarray, idle: np.ndarray, traffic: dict[str, int]
@@ -203,7 +206,7 @@ class Evaluator:
 
     def _model_for(self, client: int) -> Tensor:
         with explained(self.strategy, f"model_for (client {client})"):
-            return self.strategy.model_for(client)
+            return self.personal.whole(client, self.strategy.model_for(client))
 
     def _data_of(self, generations: np.ndarray) -> Callable[[int], ClientData]:
         return lambda client: self.federation.client(client, int(generations[client]))
@@ -211,7 +214,7 @@ class Evaluator:
     def _in_parts(self, at_once: int | None = None) -> list[range]:
         """Clients whose models are scored at once. Not all: there may be a model for each."""
         clients = range(len(self.federation))
-        at_once = at_once or max(1, OWN_MODELS_BYTES // (4 * self.learner.schema.size))
+        at_once = at_once or max(1, OWN_MODELS_BYTES // (4 * self.learner.layers.model.size))
         return [clients[begin : begin + at_once] for begin in range(0, len(clients), at_once)]
 
     def _judge(self, accuracy: float, now: float, updates: int) -> bool:

@@ -71,6 +71,9 @@ class Strategy:
     needs_personal: ClassVar[bool] = False
     """Do its clients follow the personal rule (``parts/personal.py``) in any case?"""
 
+    personal_layers: ClassVar[tuple[str, ...]] = ()
+    """The layers that stay at the clients (``learn/private_layers.py``), where the settings name none."""
+
     presets: ClassVar[Presets] = {}
     """The values of the parameter ``preset``, and the parameters that each of them sets. What is given wins."""
 
