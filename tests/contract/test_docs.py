@@ -116,6 +116,22 @@ def test_the_results_of_the_docs_are_read(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("models/client-*.safetensors"))) == 8
 
 
+def test_the_private_layers_of_the_docs_make_whole_models(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example, method = blocks(DOCS / "guides/private-layers.md")
+    names = {}
+    exec(example, names)
+    assert {name: list(tensor.shape) for name, tensor in names["whole"].items()} == {
+        "1.weight": [100, 64],
+        "1.bias": [100],
+        "3.weight": [10, 100],
+        "3.bias": [10],
+    }
+    (tmp_path / "own.py").write_text(method)
+    run = simulate("own.py:FedPerAsync", clients=5, updates=25)
+    assert run.bytes_up == 25 * 4 * 6500
+
+
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     example, _ = blocks(ROOT / "README.md")
