@@ -8,10 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from polytempo import simulate
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
 from polytempo.core.state import digest, load, save
+from polytempo.report.run import Run
 from polytempo.sim.compression import Compression
+from polytempo.sim.directory import MODELS
 from polytempo.sim.experiment import make_experiment, read_experiment
 from polytempo.sim.memories import Memories
 from polytempo.sim.records.evaluation import Stop
@@ -20,6 +23,8 @@ from polytempo.sim.simulator import Simulator
 from polytempo.sim.uploads import Uploads
 from polytempo.strategies.settings import StrategySettings
 from polytempo.testing import simulator
+from polytempo.world.data import load_dataset
+from polytempo.world.partitions import make_federation
 from support.plugs import PulledPlugError
 
 BODY, HEAD = 4 * 5 + 5, 5 * 3 + 3
@@ -163,14 +168,20 @@ def test_private_layers_in_files_are_the_same(tmp_path: Path) -> None:
 SMALL: dict[str, Any] = {"data": "digits", "clients": 3, "partition": "iid", "steps": 3, "updates": 6, "workers": 1}
 
 
-def test_a_run_leaves_shared_models_and_private_layers_apart(tmp_path: Path) -> None:
-    run_experiment(make_experiment(strategy="fedper", **SMALL), tmp_path / "run")
-    served, private = (load_file(tmp_path / "run" / f"{name}.safetensors") for name in ("models", "private"))
+def test_a_run_leaves_shared_models_and_whole_ones(tmp_path: Path) -> None:
+    run = simulate("fedper", **SMALL, out=tmp_path / "run")
+    served, used, own = (load_file(tmp_path / "run" / MODELS[which]) for which in ("served", "used", "own"))
     assert sorted(served) == ["0.1.bias", "0.1.weight", "client_model", "clients"]
-    assert sorted(private) == [f"{client}.3.{part}" for client in range(3) for part in ("bias", "weight")]
-    assert not torch.equal(private["0.3.weight"], private["1.3.weight"])
-    run_experiment(make_experiment(strategy="fedavg", **SMALL), tmp_path / "other")
-    assert not (tmp_path / "other/private.safetensors").exists()
+    names = [f"{client}.{layer}.{part}" for client in range(3) for layer in (1, 3) for part in ("bias", "weight")]
+    assert sorted(used) == sorted(own) == [*names, "client_model", "clients"]
+    assert all(torch.equal(used[f"{client}.1.weight"], served["0.1.weight"]) for client in range(3))
+    assert not torch.equal(used["0.3.weight"], used["1.3.weight"])
+    federation = make_federation(load_dataset("digits", None), "iid", 3, 0)
+    for client in range(3):
+        data, model = federation.client(client, 0), Run.load(tmp_path / "run").model(client)
+        assert isinstance(model, torch.nn.Module)
+        right = model(torch.from_numpy(federation.dataset.x[data.test])).argmax(1).numpy() == data.y[data.test]
+        assert right.mean() == pytest.approx(run.final_per_client("used")[client])
 
 
 def test_the_setting_wins_over_the_methods_own_layers_and_files_may_hold_it(tmp_path: Path) -> None:
@@ -194,10 +205,8 @@ def test_initial_weights_are_those_of_the_whole_model(tmp_path: Path) -> None:
     np.save(tmp_path / "init.npy", np.full(7510, 0.25, np.float32))
     settings = {**SMALL, "init": tmp_path / "init.npy", "updates": 3, "participation": "k:1:round-robin"}
     run_experiment(make_experiment(strategy="fedper", **{**settings, "lr": 1e-30}), tmp_path / "run")
-    for name in ("models", "private"):
-        assert (
-            load_file(tmp_path / f"run/{name}.safetensors")["0.1.bias" if name == "models" else "2.3.bias"][0] == 0.25
-        )
+    used = load_file(tmp_path / "run" / MODELS["used"])
+    assert (used["0.1.bias"][0], used["2.3.bias"][0]) == (0.25, 0.25)
 
 
 def test_a_server_without_the_private_layers_cannot_use_proxy_sets() -> None:

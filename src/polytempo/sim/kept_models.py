@@ -2,8 +2,8 @@
 
 models.safetensors          what each client is served at the end
 own_models.safetensors      each client's own model right after its last training
-used_models.safetensors     what each client works with, where a rule makes that of its own and the served one, or where it
-                            has private layers; served models are without these"""
+used_models.safetensors     what each client works with, where a rule makes that of its own and the served one, or
+                            where it has private layers, without which served models are"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
