@@ -4,9 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polytempo.api import simulate
+    from polytempo.api import compare, simulate
     from polytempo.core.model.encodings import Encodings
+    from polytempo.learn.goals import Goal
+    from polytempo.learn.metrics import Metric
     from polytempo.learn.privacy import Privacy
+    from polytempo.report.comparison import Comparison
     from polytempo.report.differences import differences
     from polytempo.report.run import Run
     from polytempo.serve.client.client import Client
@@ -15,15 +18,34 @@ if TYPE_CHECKING:
     from polytempo.sweeps.running import sweep
     from polytempo.track.callback import Callback
 
-__all__ = ["Callback", "Client", "Encodings", "Ledger", "Privacy", "Run", "differences", "judged", "simulate", "sweep"]
+__all__ = [
+    "Callback",
+    "Client",
+    "Comparison",
+    "Encodings",
+    "Goal",
+    "Ledger",
+    "Metric",
+    "Privacy",
+    "Run",
+    "compare",
+    "differences",
+    "judged",
+    "simulate",
+    "sweep",
+]
 
 _HOMES = {
     "Callback": "polytempo.track.callback",
     "Client": "polytempo.serve.client.client",
+    "Comparison": "polytempo.report.comparison",
     "Encodings": "polytempo.core.model.encodings",
+    "Goal": "polytempo.learn.goals",
     "Ledger": "polytempo.serve.client.ledger",
+    "Metric": "polytempo.learn.metrics",
     "Privacy": "polytempo.learn.privacy",
     "Run": "polytempo.report.run",
+    "compare": "polytempo.api",
     "differences": "polytempo.report.differences",
     "judged": "polytempo.serve.client.personal",
     "simulate": "polytempo.api",

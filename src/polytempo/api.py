@@ -1,41 +1,46 @@
-"""The Python interface: ``simulate`` runs a strategy and returns a Run with its figures, history and plots."""
+"""The Python interface: ``simulate`` runs a strategy and returns a Run with its figures, history and plots,
+``compare`` runs several under the same conditions and returns a Comparison."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
+from polytempo.report.comparison import Comparison
 from polytempo.report.notebook import live_progress
 from polytempo.report.run import Run
+from polytempo.sim.comparing import experiments_to_compare
 from polytempo.sim.directory import is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import Progress, run_experiment
+from polytempo.strategies import Strategy
 from polytempo.track.callback import Callback
-from polytempo.track.trackers import make_trackers
+from polytempo.track.trackers import import_callback, make_trackers
 from polytempo.track.watching import Callbacks
 
 
 def simulate(
-    strategy: str,
+    strategy: str | type[Strategy] | Strategy,
     *,
     out: str | Path | None = None,
     progress: Callable[[Progress], None] | Literal[False] | None = None,
     objects: Mapping[str, Any] | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | str] = (),
     track: str | Sequence[str] = (),
     **settings: Any,
 ) -> Run:
     """Simulate one strategy. Settings are the options of ``polytempo run`` with underscores (``data``, ``clients``,
-    ``partition``, ``devices``, ``lr``, ``seed`` ...), ``parameters`` the strategy's own. With ``out``, the run is
-    kept in that directory, together with its report. ``callbacks`` are told of every update and evaluation, ``track``
-    names trackers that log them: tensorboard, mlflow, wandb. A notebook shows live progress, unless ``progress`` is
-    False or a function that is told of it."""
+    ``partition``, ``devices``, ``lr``, ``seed`` ...), ``parameters`` the strategy's own. Strategy, data, model, loss,
+    metric, partition and devices are names or Python objects (docs/guides/objects.md); ``label``, ``features`` and
+    ``vocabulary`` say how data that are given as an object are read. With ``out``, the run is kept in that directory,
+    together with its report. ``callbacks``, objects or import paths, are told of every update and
+    evaluation, ``track`` names trackers that log them: tensorboard, mlflow, wandb. A notebook shows live progress,
+    unless ``progress`` is False or a function that is told of it."""
     experiment = make_experiment(strategy=strategy, **settings)
-    told = [*callbacks, *make_trackers([track] if isinstance(track, str) else track)]
     directory = None if out is None else Path(out)
-    if progress is not None:
-        return simulate_experiment(experiment, directory, progress or None, objects, callbacks=told)
-    with live_progress(experiment.strategy) as shown:
-        return simulate_experiment(experiment, directory, shown, objects, callbacks=told)
+    with _shown(progress, experiment.strategy) as show:
+        return simulate_experiment(experiment, directory, show, objects, callbacks=_told(callbacks, track))
 
 
 def simulate_experiment(
@@ -52,10 +57,73 @@ def simulate_experiment(
         return Run.load(directory)
     with Callbacks(callbacks) as watching:
         done = run_experiment(experiment, directory, progress, objects=objects, watcher=watching)
-        run = Run(done.config, done.result, done.history, done.splits, done.regroupings, done.similarity, done.used)
+        run = Run(**{one.name: getattr(done, one.name) for one in fields(done)})
         if directory is not None:
             from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
 
             write_report([run], directory / "report.html", f"{experiment.strategy} on {experiment.data}")
         watching.end(run)
     return run
+
+
+def compare(
+    strategies: Sequence[str],
+    *,
+    seeds: int = 3,
+    out: str | Path | None = None,
+    progress: Callable[[Progress], None] | Literal[False] | None = None,
+    begin: Callable[[str], None] | None = None,
+    callbacks: Sequence[Callback | str] = (),
+    track: str | Sequence[str] = (),
+    parameters: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Simulate several strategies under the same conditions, each with so many seeds from ``seed`` on. Settings are
+    those of ``simulate``. A parameter ``name`` goes to every strategy that has it, ``strategy.name`` to that one.
+    ``begin`` is told before each run what it is. With ``out``, the runs are kept below that directory with one report
+    on all; runs that are finished there are not run again, and callbacks are told nothing of them. A callback that is
+    given by its import path is made for each run."""
+    experiments = experiments_to_compare(strategies, seeds, parameters or {}, settings)
+    directory = None if out is None else Path(out)
+    runs: list[Run] = []
+    for experiment in experiments:
+        label = run_label(experiment)
+        numbered = f"{label} ({len(runs) + 1} of {len(experiments)})"
+        if begin is not None:
+            begin(numbered)
+        place = None if directory is None else directory / label
+        with _shown(progress, numbered) as show:
+            told = _told(callbacks, track)
+            runs.append(simulate_experiment(experiment, place, show, reuse=True, callbacks=told))
+    comparison = Comparison(tuple(runs))
+    if directory is not None:
+        comparison.report(directory / "report.html", " · ".join(strategies))
+    return comparison
+
+
+def run_label(experiment: Experiment) -> str:
+    """The name of a run's directory in a comparison."""
+    return f"{fit_for_a_path(experiment.strategy)}-seed{experiment.seed}"
+
+
+def fit_for_a_path(text: str) -> str:
+    """A name fit for a directory."""
+    return "".join(c if c.isalnum() or c in "+-_" else "-" for c in text).strip("-")[-60:]
+
+
+@contextmanager
+def _shown(
+    progress: Callable[[Progress], None] | Literal[False] | None, label: str
+) -> Iterator[Callable[[Progress], None] | None]:
+    """What is told of the progress: what was given or, in a notebook, a line of its own."""
+    if progress is None:
+        with live_progress(label) as line:
+            yield line
+    else:
+        yield progress or None
+
+
+def _told(callbacks: Sequence[Callback | str], track: str | Sequence[str]) -> list[Callback]:
+    """The callbacks of one run: the objects as they are, import paths and trackers made anew."""
+    own = [import_callback(one) if isinstance(one, str) else one for one in callbacks]
+    return [*own, *make_trackers([track] if isinstance(track, str) else track)]

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from typer.main import get_command
 
 from polytempo import simulate
@@ -63,7 +64,10 @@ def test_the_tests_of_the_docs_pass(latest, block):
 
 def test_the_own_model_loss_and_metric_of_the_docs_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (example,) = blocks(DOCS / "guides/models.md")
+    example, own_goal = blocks(DOCS / "guides/models.md")
+    names = {}
+    exec(own_goal, names)
+    assert names["run"].summary().startswith("fedavg, seed 0: log error 0.")
     (tmp_path / "own.py").write_text(example)
     own = {"model": "own.py:net", "loss": "own.py:smoothed", "metric": "own.py:in_top_two"}
     digests = {simulate("fedasync", batch_size=8, updates=60, workers=workers, **own).digest for workers in (1, 2)}
@@ -76,6 +80,14 @@ def test_the_adapter_of_the_docs_is_all_that_travels(tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(own)
     assert simulate("fedasync", clients=4, updates=4, model="own.py:net").bytes_up == 4 * 4 * 1_666
     assert of_the_example in (ROOT / "examples/adapters.py").read_text()
+
+
+def test_the_objects_of_the_docs_run():
+    names = {}
+    for example in blocks(DOCS / "guides/objects.md"):
+        exec(example, names)
+    assert names["run"].updates == 9
+    assert names["run"].config["objects"].keys() == {"data", "model", "loss", "metric", "partition", "devices"}
 
 
 def test_the_weights_of_ones_own_of_the_docs_run(tmp_path, monkeypatch):
@@ -138,6 +150,34 @@ def test_the_models_file_of_a_graph_has_what_the_docs_say(tmp_path):
     graph = load_file(tmp_path / "models.safetensors")["collaboration"]
     assert tuple(graph.shape) == (4, 4)
     assert str(graph.dtype) == "torch.float32"
+
+
+def test_the_results_of_the_docs_are_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for example in blocks(DOCS / "guides/results.md"):
+        exec(example, names)
+    assert (tmp_path / "accuracy.pdf").exists()
+    assert len(list(tmp_path.glob("figures/*.svg"))) == len(names["comparison"].kinds())
+    assert len(list(tmp_path.glob("models/client-*.safetensors"))) == 8
+
+
+def test_the_private_layers_of_the_docs_make_whole_models(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example, method = blocks(DOCS / "guides/private-layers.md")
+    names = {}
+    exec(example, names)
+    assert [list(tensor.shape) for tensor in names["whole"].state_dict().values()] == [
+        [100, 64],
+        [100],
+        [10, 100],
+        [10],
+    ]
+    whole, begun = names["whole"].state_dict(), names["begun"].state_dict()
+    assert [name for name in whole if not torch.equal(whole[name], begun[name])] == ["3.weight", "3.bias"]
+    (tmp_path / "own.py").write_text(method)
+    run = simulate("own.py:FedPerAsync", clients=5, updates=25)
+    assert run.bytes_up == 25 * 4 * 6500
 
 
 def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):

@@ -101,7 +101,7 @@ def test_a_run_with_a_preset_that_was_cut_ends_with_the_same_bits(
         with pytest.raises(PulledPlugError):
             run_experiment(experiment, tmp_path / "cut", pulled_after(events), checkpoint_seconds=0)
     run_experiment(experiment, tmp_path / "cut")
-    for file in (MODELS, "config.json", "evaluations.jsonl", "updates.jsonl", "marks.jsonl"):
+    for file in (MODELS["served"], MODELS["own"], "config.json", "evaluations.jsonl", "updates.jsonl", "marks.jsonl"):
         assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 

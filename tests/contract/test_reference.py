@@ -39,7 +39,7 @@ def run(world, strategy: str, **parameters) -> tuple[Run, Tensor]:
         out=directory / "run",
         **{"batch_size": 100, "steps": 3, "lr": 0.1, "momentum": 0.5, "weight_decay": 1e-3, "updates": 12},
     )
-    tensors = load_file(directory / "run" / MODELS)
+    tensors = load_file(directory / "run" / MODELS["served"])
     return done, torch.cat([tensors[f"0.{name}"].view(-1) for name in ("1.weight", "1.bias", "3.weight", "3.bias")])
 
 

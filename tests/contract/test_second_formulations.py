@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import nn
 
-from contract.reference import casa, echopfl, fedac, fedasync, ifca, pace, port
+from contract.reference import casa, echopfl, fedac, fedasync, ifca, pace, port, private_layers
 from polytempo.core.events import Update
 from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.orders import Work
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.scoring import Scorer
 from polytempo.sim.records.evaluation import Stop
+from polytempo.sim.simulator import Simulator
 from polytempo.strategies import make_strategy
 from polytempo.strategies.methods.casa import Casa
 from polytempo.strategies.methods.echopfl import EchoPFL
@@ -33,6 +34,34 @@ from support.feeding import feed, initial
 
 START = initial().astype(np.float64)
 seeds = pytest.mark.parametrize("seed", range(4))
+
+
+@pytest.mark.parametrize("engine", ["eager", "fused"])
+@pytest.mark.parametrize("method", ["fedper", "fedrep", "lg-fedavg"])
+def test_rounds_with_private_layers_are_those_of_their_papers(method: str, engine: str) -> None:
+    clients, rounds, steps, rate = 5, 6, 4, 0.5
+    work = Work(steps=steps, epochs=None, batch_size=1000, lr=rate)
+    parameters = {"head_share": 0.75} if method == "fedrep" else {}
+    stop, strategy = Stop(updates=clients * rounds), make_strategy(method, parameters)
+    sim = simulator(strategy, clients, "slow:0.5x3", stop, work, partition="dirichlet:0.5", engine=engine)
+    first = [array.astype(np.float64) for array in sim.learner.layers.model.views(first_of(sim).numpy()).values()]
+    rows = [sim.federation.client(client).train for client in range(clients)]
+    data = [(sim.federation.dataset.x[mine].astype(np.float64), sim.federation.dataset.y[mine]) for mine in rows]
+    assert len({len(mine) for mine in rows}) > 1, "means are weighted"
+    sim.run()
+    body, head = private_layers.Layer(*first[:2]), private_layers.Layer(*first[2:])
+    shared, private = private_layers.run(method, body, head, data, rounds, steps, 3, rate)
+    for client in range(clients):
+        layers = (private[client], shared) if method == "lg-fedavg" else (shared, private[client])
+        expected = np.concatenate([array.ravel() for layer in layers for array in layer])
+        found = sim.personal.whole(client, strategy.model_for(client)).numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(sim.evaluator._model_for(client).numpy(), found, atol=0)
+
+
+def first_of(sim: Simulator) -> torch.Tensor:
+    """The whole model that every client begins with."""
+    return sim.personal.whole(0, sim.strategy.model_for(0))
 
 
 @seeds

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from polytempo.report.run import Run
+from polytempo.strategies import strategies
 from support import ROOT
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
@@ -34,6 +35,7 @@ def test_the_cells_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "own", raising=False)
+    monkeypatch.setattr(strategies, "_things", dict(strategies._things))  # a notebook registers methods
     names = {"__name__": "notebook"}
     values = [executed(code, names) for code in code_of(path)]
     runs = [value for value in values if isinstance(value, Run)]

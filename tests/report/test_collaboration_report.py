@@ -267,8 +267,8 @@ def test_the_page_shows_heat_map_network_and_figures(groups):
     matrix[3] = np.nan
     html = page([graph_run([nobody(12), matrix, matrix, matrix], groups)], "graphs")
     assert "Who learns from whom" in html
-    assert images(html, "graphs0-") >= 6  # three matrices, three columns of own weights
-    assert 'id="network0-' in html
+    assert images(html, "graphs-") >= 6  # three matrices, three columns of own weights
+    assert 'id="network-' in html
     assert "not estimated yet" in html
     assert ("from own group %" in html) == ("group 1" in html) == (groups is not None)
 
@@ -283,8 +283,8 @@ def test_no_section_without_graphs():
 
 def test_many_clients_get_only_the_heat_map():
     html = page([graph_run([blocks(np.arange(301) % 7)])], "graphs")
-    assert 'id="graphs0-' in html
-    assert 'id="network0-' not in html
+    assert 'id="graphs-' in html
+    assert 'id="network-' not in html
     assert "only for up to 300 clients" in html
 
 
@@ -312,7 +312,7 @@ def test_the_report_command_shows_graphs_at_chosen_times(tmp_path, monkeypatch, 
         return end.value.code
 
     assert report(times[2] + 1e-6, times[4]) == 0
-    assert images((tmp_path / "r.html").read_text(), "graphs0-") == 2 * 2 + 2  # and two scales
+    assert images((tmp_path / "r.html").read_text(), "graphs-") == 2 * 2 + 2  # and two scales
     assert report(-3) == 2
     assert "--graph-at -3" in capsys.readouterr().err
 
@@ -340,7 +340,7 @@ def test_a_multicast_is_one_line_through_its_refreshes():
 def test_the_page_counts_multicasts():
     html = page([timeline_run([refresh(30.0, 0, 30.0)], multicasts=12, refreshes=37)], "multicasts")
     assert "Broadcasts in the whole run: 12; refreshes: 37" in html
-    timeline_svg = html.split("timeline0-", 1)[1].split("</svg>")[0]
+    timeline_svg = html.split("timeline-", 1)[1].split("</svg>")[0]
     assert "refresh of a client in training" in timeline_svg
     assert "sent together" not in timeline_svg  # a single refresh needs no line
     assert "broadcast" not in page([timeline_run([], multicasts=0, refreshes=0)], "none")

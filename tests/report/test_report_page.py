@@ -25,6 +25,7 @@ def test_the_page_holds_every_section_and_figure(html: str) -> None:
     assert headings == [
         "What was run",
         "Results",
+        "Differences",
         "Better off than alone?",
         "Figures",
         "Who trained when",

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from polytempo.api import simulate
-from polytempo.cli.comparing import comparison
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send
 from polytempo.core.state import digest
+from polytempo.sim.comparing import experiments_to_compare
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.exchanges import exchange_figures, kl
 from polytempo.strategies import Strategy, make_strategy
@@ -285,10 +285,10 @@ def test_proxies_may_be_a_number_in_python_and_default_in_words() -> None:
 
 
 def test_a_comparison_is_fair_as_soon_as_one_method_needs_proxies() -> None:
-    needing = comparison(["cdfl", "fedbuff"], 1, {}, {})
+    needing = experiments_to_compare(["cdfl", "fedbuff"], 1, {}, {})
     assert [experiment.proxies for experiment in needing] == ["default", "default"]
-    assert comparison(["cdfl", "fedbuff"], 1, {}, {"proxies": "30"})[1].proxies == "30"
-    assert comparison(["fedasync", "fedbuff"], 1, {}, {})[0].proxies is None
+    assert experiments_to_compare(["cdfl", "fedbuff"], 1, {}, {"proxies": "30"})[1].proxies == "30"
+    assert experiments_to_compare(["fedasync", "fedbuff"], 1, {}, {})[0].proxies is None
 
 
 def test_more_proxies_than_there_are_data_is_an_error_with_the_number_that_is_possible() -> None:

@@ -45,6 +45,14 @@ def test_the_best_is_chosen_by_validation_rows_and_judged_by_test_rows() -> None
     assert "test" not in tried.figures()["trials"][0]
 
 
+def test_the_best_has_the_lowest_value_where_lower_is_better() -> None:
+    config = {"resolved": {"metric": {"name": "mae", "higher_is_better": False, "share": False}}}
+    results = [{"seed": 0, "accuracy_validation": value, "accuracy_used": value / 2} for value in (30.0, 20.0)]
+    trials = [Trial({"lr": i}, (made_run(config, result),)) for i, result in enumerate(results)]
+    assert found(*trials).best is trials[1]
+    assert "Its test mae: 10, 1 seed" in remarks(found(*trials))[0]
+
+
 def test_without_validation_rows_none_is_chosen() -> None:
     tried = sweep("fedasync", grid={"lr": [0.05, 0.1]}, seeds=1, validation_share=0, **WORLD)
     assert tried.best is None

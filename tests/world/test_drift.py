@@ -119,7 +119,7 @@ def test_a_rotation_client_draws_a_new_mixture_and_new_rows_from_the_pools() -> 
     for generation, mixture in enumerate(mixtures):
         assert mixture is not None
         assert 0.4 <= mixture.max() <= 0.9
-        train, test, _ = moving.client(3, generation)
+        train, test, *_ = moving.client(3, generation)
         share = np.bincount(train // 480, minlength=4) / len(train)
         assert np.abs(share - mixture).max() <= 1 / len(train)
         assert np.array_equal(train, again.client(3, generation).train)

@@ -16,11 +16,6 @@ def new_directory(name: str) -> Path:
     return next(path for path in candidates if not path.exists())
 
 
-def label(text: str) -> str:
-    """A name fit for a directory."""
-    return "".join(c if c.isalnum() or c in "+-_" else "-" for c in text).strip("-")[-60:]
-
-
 @contextmanager
 def continuable(same: str) -> Iterator[None]:
     """Ctrl-C ends with 130 and says how to go on."""

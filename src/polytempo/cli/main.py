@@ -3,6 +3,7 @@
 import json
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -11,17 +12,28 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from polytempo.api import simulate_experiment
+from polytempo import api
+from polytempo.api import fit_for_a_path, simulate_experiment
 from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
-from polytempo.cli.comparing import comparison, find_runs
 from polytempo.cli.devices import devices
-from polytempo.cli.directories import continuable, label, new_directory
+from polytempo.cli.directories import continuable, new_directory
 from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing, rows_of
-from polytempo.cli.options import AllowImport, Callbacks, Csv, Json, Quiet, Set, Track, parse_assignments, with_options
+from polytempo.cli.options import (
+    AllowImport,
+    Callbacks,
+    Csv,
+    Json,
+    Quiet,
+    Set,
+    Track,
+    counted,
+    parse_assignments,
+    with_options,
+)
 from polytempo.cli.progress import progress_bar
 from polytempo.cli.projects import new
 from polytempo.cli.proxies import data_proxies
@@ -30,9 +42,10 @@ from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
 from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
+from polytempo.report.comparison import find_runs
 from polytempo.report.csv_table import bench_csv, comparison_csv, csv_text
 from polytempo.report.run import Run
-from polytempo.report.table import comparison_figures, rich_table
+from polytempo.report.table import rich_table
 from polytempo.serve.process.ending import StuckError, end_process
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
 from polytempo.track.trackers import make_callbacks
@@ -100,7 +113,7 @@ def run(
         experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
     if experiment.defences() and not quiet:
         print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json or as_csv else sys.stdout)
-    out = out or new_directory(f"{label(experiment.strategy)}-{label(experiment.data)}")
+    out = out or new_directory(f"{fit_for_a_path(experiment.strategy)}-{fit_for_a_path(experiment.data)}")
     with progress_bar(quiet) as bar:
         bar.begin(experiment.strategy)
         with continuable(f"--out {out}"):
@@ -127,23 +140,23 @@ def compare(
 ) -> None:
     """Simulate several strategies under the same conditions and overlay them in one report. ``--set buffer_size=5``
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
-    from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
-
     _check_form(as_json, as_csv)
-    experiments = comparison(strategies, seeds, parse_assignments(set_), settings)
     out = out or new_directory("compare")
-    runs: list[Run] = []
-    with progress_bar(quiet) as bar:
-        for experiment in experiments:
-            name = f"{label(experiment.strategy)}-seed{experiment.seed}"
-            bar.begin(f"{name} ({len(runs) + 1} of {len(experiments)})")
-            with continuable(f"--out {out}"):
-                told = make_callbacks(callback, track)
-                runs.append(simulate_experiment(experiment, out / name, bar.show, reuse=True, callbacks=told))
-    page = write_report(runs, out / "report.html", " · ".join(strategies))
-    _show(runs, page, quiet, as_json, as_csv)
+    with progress_bar(quiet) as bar, continuable(f"--out {out}"):
+        done = api.compare(
+            strategies,
+            seeds=seeds,
+            out=out,
+            progress=bar.show,
+            begin=bar.begin,
+            callbacks=callback,
+            track=track,
+            parameters=parse_assignments(set_),
+            **settings,
+        )
+    _show(done.runs, out / "report.html", quiet, as_json, as_csv)
     if as_json:
-        print(json.dumps(comparison_figures(runs)))
+        print(json.dumps(done.figures()))
 
 
 app.command()(sweep)
@@ -156,9 +169,17 @@ def report(
     graph_at: Annotated[
         list[float], typer.Option(help="a virtual time (s) at which to show who learns from whom; may be repeated")
     ] = [],  # noqa: B006
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="also save every figure as a file of its own in this directory")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="of these files: pdf, svg or png")] = "pdf",
+    width: Annotated[
+        str, typer.Option(help="of these files: single (a column of a paper, 3.5 in) or double (7.16 in)")
+    ] = "single",
     as_csv: Csv = False,
 ) -> None:
     """Overlay runs that are there in one report."""
+    from polytempo.report.figures import save_figures
     from polytempo.report.page import write_report  # here, because matplotlib takes a while to import
 
     runs: list[Run] = []
@@ -169,7 +190,10 @@ def report(
             print(f"polytempo: {directory} holds no finished run and is left out.", file=sys.stderr)
     if not runs:
         raise UserError("No finished run was found. Expected directories that polytempo run or compare wrote.")
+    saved = [] if figures is None else save_figures(runs, figures, form, width, graph_at)
     _show(runs, write_report(runs, out, "Runs", graph_at), quiet=False, as_csv=as_csv)
+    if saved:
+        Console().print(f"{counted(len(saved), 'figure')} saved in {figures}", soft_wrap=True)
 
 
 @app.command("list")
@@ -238,7 +262,7 @@ def _check_form(as_json: bool, as_csv: bool) -> None:
         raise UserError("--json and --csv both print to stdout. Give one of them.")
 
 
-def _show(runs: list[Run], page: Path, quiet: bool, as_json: bool = False, as_csv: bool = False) -> None:
+def _show(runs: Sequence[Run], page: Path, quiet: bool, as_json: bool = False, as_csv: bool = False) -> None:
     """The table and where the report is, with --json on stderr; with --csv the table alone on stdout."""
     if not quiet:
         console = Console(stderr=as_json or as_csv)

@@ -82,7 +82,7 @@ def _option(settings_class: type[BaseModel], name: str) -> Any:
     option = "--" + name.replace("_", "-")
     if types == {bool}:  # a flag that turns something on
         return Annotated[bool | None, typer.Option(option, help=text, show_default=False)]
-    if field.default is not None or or_none:
+    if field.default not in (None, ()) or or_none:
         text += f" (default {'none' if field.default is None else field.default})"  # brackets would be markup
     if or_none or {str, float} <= types:
         meta = f"NUMBER|{'none' if or_none else 'TEXT'}"

@@ -29,7 +29,7 @@ class ProgressBar:
             self._task,
             completed=standing.share,
             standing=f"{standing.updates:,} updates, {(standing.updates - self._first.updates) / elapsed:,.0f}/s, "
-            f"virtual {standing.time:,.0f} s, accuracy {standing.accuracy:.3f}",
+            f"virtual {standing.time:,.0f} s, {standing.metric} {standing.accuracy:.3f}",
         )
 
 

@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from polytempo.cli.directories import continuable, label, new_directory
+from polytempo.api import fit_for_a_path
+from polytempo.cli.directories import continuable, new_directory
 from polytempo.cli.options import AllowImport, Json, Quiet, Set, parse_assignments, with_options
 from polytempo.core.registry import warn_of_unused
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
@@ -55,7 +56,7 @@ def sweep(
         warn_of_unused("the command line", (), allow_import)
         base = make_experiment(strategy=experiment, parameters=parameters, **settings)
     plan = make_plan(base, parse_grid(grid), parse_ranges(range_), search, trials, seeds, jobs)
-    out = out or new_directory(f"sweep-{label(base.strategy)}")
+    out = out or new_directory(f"sweep-{fit_for_a_path(base.strategy)}")
     figure = heat_map or out / "heat-map.png"
     check_ending(figure)
     with continuable(f"--out {out}"):

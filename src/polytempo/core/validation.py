@@ -8,12 +8,18 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 from pydantic_core import ErrorDetails
 
 from polytempo.core.errors import UserError
+from polytempo.core.given import described
 from polytempo.core.registry import unknown
 
 M = TypeVar("M", bound=BaseModel)
 
 OR_NONE = BeforeValidator(lambda given: None if given == "none" else given)
 """Of a number that may be None: the word ``none`` says so, where files and command lines have no None."""
+
+LAYERS = BeforeValidator(
+    lambda given: tuple(part.strip() for part in given.split(",") if part.strip()) if isinstance(given, str) else given
+)
+"""Of the names of layers: a command line has them in one word, with commas between."""
 
 
 def validated(model: type[M], given: Mapping[str, Any], where: str) -> M:
@@ -37,8 +43,13 @@ def refusal(error: ValidationError, where: str, hint: str = "", kind: type[BaseM
     table = None if kind is None or first["type"] != "extra_forbidden" else _table_at(kind, first["loc"][:-1])
     if table is not None:
         return UserError(f"{where}: {_unknown_key(table, first['loc'])}{hint}")
-    got = f"; got {first['input']!r}" if key and first["type"] != "missing" else ""
+    got = f"; got {_shown(first['input'])}" if key and first["type"] != "missing" else ""
     return UserError(f"{where}: {complaint(error)}{got}.{hint}")
+
+
+def _shown(value: object) -> str:
+    """A setting as it was written; of an array or another object type and shape only."""
+    return described(value) if hasattr(value, "shape") or hasattr(value, "columns") else repr(value)
 
 
 def complaint(error: ValidationError) -> str:

@@ -39,7 +39,7 @@ class EagerEngine:
         for step in range(len(job.batches) + 1):
             refreshes, goes_on = job.due(step)
             for refresh in refreshes:
-                workbench.refresh(refresh.weights, began if refresh.rebase else None)
+                workbench.refresh(refresh.weights, began if refresh.rebase else None, job.kept)
                 began = refresh.weights
             if not goes_on:
                 break
@@ -100,11 +100,9 @@ class _Workbench:
             count = self.schema.parameter_count
             self.vector[count:] = torch.where(self.mask[count:], self.vector[count:], began[count:])
 
-    def refresh(self, weights: Tensor, progress_since: Tensor | None) -> None:
-        if progress_since is None:
-            self.vector.copy_(weights)
-        else:
-            self.vector.add_(weights - progress_since)
+    def refresh(self, weights: Tensor, progress_since: Tensor | None, kept: Tensor | None) -> None:
+        fresh = weights if progress_since is None else self.vector + (weights - progress_since)
+        self.vector.copy_(fresh if kept is None else torch.where(kept, self.vector, fresh))
 
 
 def _forward(module: nn.Module, x: Tensor) -> Tensor:

@@ -41,6 +41,11 @@ class Batches:
         """Those of the first steps."""
         return Batches(self.rows[: self.offsets[steps]], self.offsets[: steps + 1])
 
+    def after(self, steps: int) -> "Batches":
+        """Those of the steps behind the first ones."""
+        begin = self.offsets[steps]
+        return Batches(self.rows[begin:], self.offsets[steps:] - begin)
+
     def only(self, step: int) -> "Batches":
         """That of one step."""
         begin, end = self.offsets[step : step + 2]
@@ -68,6 +73,8 @@ class Job:
     """Known in advance, in order of ``at_step``."""
     seed: int = 0
     """For what a model draws while training (dropout)."""
+    kept: Tensor | None = None
+    """Boolean, as long as the vector: coordinates that refreshes leave as they are."""
     listen: Listen | None = None
     """Instead of ``refreshes``: what arrives while the engine computes. Not called after the last step."""
 

@@ -1,7 +1,8 @@
 """The client's half: carry out one Train order on local data. The same for simulated and for real clients."""
 
+import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -11,25 +12,29 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.flight import base_of
 from polytempo.core.model.frozen import frozen_parts
+from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import schema_of, trained_entries
 from polytempo.core.orders import Objective, Send, Train, Work
-from polytempo.core.registry import from_import_path
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
+from polytempo.learn.goals import Goal, goals, loss_by_name
 from polytempo.learn.job import Batches, Job, Refresh, make_batches
 from polytempo.learn.jury import Rows
+from polytempo.learn.metrics import ACCURACY, Metric, PerSample, as_metric, metric_by_name
 from polytempo.learn.models import Inputs, first_model
 from polytempo.learn.personal import SHARES, ClientMemory, may_rehearse
+from polytempo.learn.private_layers import PrivateLayers
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.rules import begin_rule
-from polytempo.learn.scoring import Metric, Scorer, correct
+from polytempo.learn.scoring import Scorer
 
 FORWARD = 1 / 3
 """Of a training step is the forward pass; the backward pass is the rest."""
@@ -63,13 +68,10 @@ class CarriedOut(NamedTuple):
     """What comes of an assignment: what the client hands in, and what it keeps."""
 
     update: Update
+    own: Tensor
+    """The model that the client trained, its private layers included: what it hands in may be another."""
     memory: ClientMemory | None = None
-    """Where the order is personal; None: nothing new (training diverged)."""
-
-    @property
-    def own(self) -> Tensor:
-        """The model that the client trained: what it hands in may be another."""
-        return self.update.weights if self.memory is None else torch.from_numpy(self.memory.own)
+    """Where the order is personal or layers are private; None: nothing new (training diverged)."""
 
 
 @dataclass(frozen=True)
@@ -91,24 +93,38 @@ class Learner:
         module: nn.Module,
         engine: str = "auto",
         loss: Loss = F.cross_entropy,
-        metric: Metric = correct,
+        metric: Metric | PerSample = ACCURACY,
         probe: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        self.schema = schema_of(module)
+        self.layers = PrivateLayers(schema_of(module))
         self._normalises_batches = any(
             isinstance(part, _BatchNorm) for part in set(module.modules()) - set(frozen_parts(module))
         )
         self.engine = make_engine(engine, module, loss)
-        self.scorer = Scorer(module, loss, metric)
+        self.metric = as_metric(metric)
+        self.scorer = Scorer(module, loss, self.metric.per_sample)
         if probe is not None:
             x, y = probe
-            check_parts(module, loss, metric, x, y)
+            check_parts(module, loss, self.metric.per_sample, x, y)
             # No steps, but what has to be compiled is compiled now and not on the clock of a run.
             no_steps = make_batches(np.arange(len(y)), 1, 0, stream(0, "probe"))
             self.engine.train(Job(initial_vector(module), x, y, no_steps, Work(), lr=0.0))
 
+    @property
+    def schema(self) -> Schema:
+        """Names and shapes of what travels between a server and its clients."""
+        return self.layers.shared
+
+    def with_private(self, names: Sequence[str], initial: Tensor) -> "Learner":
+        """The same learner for clients that keep these layers. ``initial`` are the weights that the model begins
+        with."""
+        divided = copy.copy(self)
+        divided.layers = PrivateLayers(self.layers.model, names, initial)
+        return divided
+
     def carry_out(self, a: Assignment) -> CarriedOut:
         """What the client hands in and keeps. Questions are answered only where the trained weights are finite."""
+        a = self.layers.at_client(a)
         order = a.order
         choice = self._choose(a)
         base = base_of(order, choice.candidate)
@@ -125,9 +141,10 @@ class Learner:
                 order.work,
                 rate_at(order.work.lr, a.count),
                 rule.anchored(choice.objective, base.weights),
-                trained_entries(self.schema, order.mask, order.trainable),
+                trained_entries(self.layers.model, order.mask, order.trainable),
                 tuple(Refresh(step, rule.start(send.weights), send.rebase) for step, send in a.sends),
                 int(stream(a.seed, "model dropout", *keys).integers(2**31)),
+                self.layers.private,
                 None if a.listen is None else received.listen,
             )
         )
@@ -148,8 +165,13 @@ class Learner:
             answers,
             jury=rule.scores,
         )
-        memory = rule.remembered(weights, received.steps) if is_finite(weights) else None
-        return CarriedOut(update, memory if memory is not None and memory.is_finite else None)
+        memory = None
+        if is_finite(weights):
+            memory = self.layers.kept(rule.remembered(weights, received.steps), weights)
+        if memory is not None and not memory.is_finite:
+            memory = None
+        own = update.weights if memory is None or not len(memory.own) else torch.from_numpy(memory.own)
+        return CarriedOut(self.layers.shared_update(update), own, memory)
 
     def batches(self, rows: np.ndarray, work: Work, steps: int, rng: np.random.Generator) -> Batches:
         """Batches that the model can be trained on: one that normalises batches is given none of a single sample."""
@@ -219,12 +241,19 @@ def make_learner(
     loss: str | None = None,
     metric: str | None = None,
     probe: tuple[np.ndarray, np.ndarray] | None = None,
+    own: Mapping[str, Any] | None = None,
+    goal: Goal = goals["classification"],
 ) -> tuple[Learner, Tensor]:
-    """A learner for a model by name and, where they are not the usual, loss and metric by import path; and the weights
-    that the model begins with."""
-    module = first_model(model, inputs, seed)
-    loss_of = F.cross_entropy if loss is None else from_import_path(loss, "loss")
-    metric_of = correct if metric is None else from_import_path(metric, "metric")
+    """A learner for a model by name and, where they are not those of the goal, loss and metric by name; and the weights
+    that the model begins with. ``own``: model, loss and metric that are given as objects."""
+    own = own or {}
+    module = first_model(model, inputs, seed, own.get("model"))
+    loss_of = own.get("loss") or (goal.loss if loss is None else loss_by_name(loss))
+    metric_of = own.get("metric") or (goal.metric if metric is None else metric_by_name(metric))
+    if metric_of is ACCURACY and goal.labels != "classes":
+        raise UserError(
+            f"metric is accuracy, and labels of the goal {goal.name} are no classes. Take {goal.metric.name}."
+        )
     samples = None if probe is None else (torch.from_numpy(probe[0]), torch.from_numpy(probe[1]))
     return Learner(module, engine, loss_of, metric_of, samples), initial_vector(module)
 

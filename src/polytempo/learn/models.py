@@ -1,5 +1,7 @@
 """The models by name. Those made only of Linear, Conv2d, ReLU, MaxPool2d and Flatten train in the fused engine."""
 
+import copy
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,15 +34,18 @@ def model(name: str) -> Callable[[Build], Build]:
     return lambda build: models.add(name, build)
 
 
-def build_model(name: str, inputs: Inputs, seed: int) -> nn.Module:
+def build_model(name: str, inputs: Inputs, seed: int, own: Any = None) -> nn.Module:
     """A fresh model with the initial weights of this seed: a registered name, or the import path of a function of
-    ``Inputs`` or of an ``nn.Module`` class without arguments."""
-    build: Any = from_import_path(name, "model") if ":" in name else models[name]
+    ``Inputs`` or of nothing, or of an ``nn.Module`` class without arguments. ``own`` is such a function or class
+    itself, or a module, which keeps the weights that it has."""
+    if isinstance(own, nn.Module):
+        return copy.deepcopy(own)
+    build: Any = own or (from_import_path(name, "model") if ":" in name else models[name])
     expected = "expected a function of Inputs or an nn.Module class without arguments that gives an nn.Module"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            module = build() if isinstance(build, type) else build(inputs)
+            module = build(inputs) if _takes_inputs(build) else build()
         except TypeError as error:
             raise UserError(f"{name!r} builds no model ({error}); {expected}.") from error
     if not isinstance(module, nn.Module):
@@ -48,9 +53,21 @@ def build_model(name: str, inputs: Inputs, seed: int) -> nn.Module:
     return module
 
 
-def first_model(name: str, inputs: Inputs, seed: int) -> nn.Module:
+def first_model(name: str, inputs: Inputs, seed: int, own: Any = None) -> nn.Module:
     """The model that a run or a service with this seed begins with."""
-    return build_model(name, inputs, int(stream(seed, "model").integers(2**31)))
+    return build_model(name, inputs, int(stream(seed, "model").integers(2**31)), own)
+
+
+def _takes_inputs(build: Any) -> bool:
+    """A class is called without arguments, and so is a function that needs none."""
+    if isinstance(build, type):
+        return False
+    try:
+        known = inspect.signature(build).parameters
+    except (TypeError, ValueError):  # not callable, or written in C: the call says what is wrong
+        return True
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return "inputs" in known or any(p.default is p.empty and p.kind not in variable for p in known.values())
 
 
 @model("mlp")

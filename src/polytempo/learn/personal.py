@@ -55,15 +55,17 @@ Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class ClientMemory:
     """What a client remembers from one task to the next. It never leaves the client."""
 
-    own: np.ndarray
+    own: np.ndarray = field(default_factory=lambda: NO_VECTOR)
     """The model that is its own: ``w``, mostly the one trained last; under ``ditto`` and ``apfl`` its personal one."""
-    average: np.ndarray
+    average: np.ndarray = field(default_factory=lambda: NO_VECTOR)
     """``v``, an average of its own models: ``v <- (v + w) / 2``. Other rules keep a vector of theirs here: ``apfl`` its
     local part v, ``fedala`` its weights W, ``ditto`` nothing."""
     known: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     """Fingerprints of the rows that both were trained on, sorted."""
     numbers: dict[str, float] = field(default_factory=dict)
     """What else a rule remembers."""
+    private: np.ndarray = field(default_factory=lambda: NO_VECTOR)
+    """The private layers (``learn/private_layers.py``) of the model that it trained last, one behind the other."""
 
     @property
     def is_soloist(self) -> bool:
@@ -72,12 +74,12 @@ class ClientMemory:
 
     @property
     def nbytes(self) -> int:
-        return self.own.nbytes + self.average.nbytes + self.known.nbytes
+        return self.own.nbytes + self.average.nbytes + self.known.nbytes + self.private.nbytes
 
     @property
     def is_finite(self) -> bool:
         """Are there neither NaN nor Inf among its numbers?"""
-        numbers = (self.own.sum(), self.average.sum(), *self.numbers.values())
+        numbers = (self.own.sum(), self.average.sum(), self.private.sum(), *self.numbers.values())
         return all(math.isfinite(number) for number in numbers)
 
 

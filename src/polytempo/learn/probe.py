@@ -11,7 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.model.frozen import copy_of, set_training
 from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.eager import Loss
-from polytempo.learn.scoring import Metric, correct
+from polytempo.learn.metrics import PerSample, correct
 
 EXPECTED = {
     "model": "a module that gives one row of outputs per sample, fit for the loss and the labels, with a gradient",
@@ -20,7 +20,7 @@ EXPECTED = {
 }
 
 
-def check_parts(module: nn.Module, loss: Loss, metric: Metric, x: Tensor, y: Tensor) -> None:
+def check_parts(module: nn.Module, loss: Loss, metric: PerSample, x: Tensor, y: Tensor) -> None:
     """One training step and one scoring of these samples (at least two: batch norm needs them) on a copy of the module.
     Whatever fails, gives the wrong shape or draws from torch's global generator, which all threads share, is named in
     a ``UserError``. The module and the generator stay as they were."""
@@ -36,11 +36,11 @@ def check_parts(module: nn.Module, loss: Loss, metric: Metric, x: Tensor, y: Ten
         return value
 
     with torch.random.fork_rng(devices=[]):
-        outputs = _try("model", forward, lambda result: result.shape[:1] == y.shape and result.requires_grad)
+        outputs = _try("model", forward, lambda result: result.shape[:1] == y.shape[:1] and result.requires_grad)
         # what fails in our own loss and metric is a model whose outputs they cannot read
         _try("model" if loss is F.cross_entropy else "loss", step, lambda result: result.shape == ())
         scored = outputs.detach()
-        _try("model" if metric is correct else "metric", lambda: metric(scored, y), lambda r: r.shape == y.shape)
+        _try("model" if metric is correct else "metric", lambda: metric(scored, y), lambda r: r.shape == y.shape[:1])
 
 
 def _try(part: str, call: Callable[[], Tensor], fits: Callable[[Tensor], bool]) -> Tensor:

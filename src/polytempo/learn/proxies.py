@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
 from polytempo.core.schedules import rate_at
 from polytempo.core.streams import stream
@@ -24,6 +25,11 @@ class ProxySets:
     def __init__(
         self, learner: Learner, x: np.ndarray, y: np.ndarray, offsets: np.ndarray, work: Work, seed: int
     ) -> None:
+        if learner.layers.private is not None:
+            raise UserError(
+                "Proxy sets are there for the server to judge and train models, and it does not have the layers that "
+                "stay at the clients. Leave out --proxies or --personal-layers, or take a strategy without proxy sets."
+            )
         self._learner, self._work, self._seed = learner, work, seed
         self._x, self._y = torch.from_numpy(x), torch.from_numpy(y)
         self._parts = [slice(begin, end) for begin, end in pairwise(offsets.tolist())]

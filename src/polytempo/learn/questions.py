@@ -107,7 +107,7 @@ def soft_labels(asked: Asked) -> list[float]:
 def _soft_labels(asked: Asked, weights: Tensor) -> Tensor:
     """What the model makes of each of the client's training samples, as shares of the classes."""
     outputs = asked.scorer.outputs(weights, asked.x, asked.rows)
-    if outputs.ndim != 2 or int(asked.y.max()) >= outputs.shape[1]:
+    if outputs.ndim != 2 or asked.y.is_floating_point() or int(asked.y.max()) >= outputs.shape[1]:
         raise UserError(
             f"A model with outputs of shape {list(outputs.shape)} is no classifier: it has no soft labels, which this "
             "method asks for. Set assignment=l1 and refine_every=0 if it is echopfl, or take another method."

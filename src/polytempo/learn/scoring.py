@@ -1,7 +1,7 @@
 """Forward passes without training: accuracy and loss per sample. One pass per model, however many clients share it."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,21 +12,16 @@ from polytempo.core.errors import UserError
 from polytempo.core.model.frozen import copy_of
 from polytempo.learn.eager import Loss
 from polytempo.learn.flat import initial_vector, live_in_vector
+from polytempo.learn.metrics import PerSample, correct
 
-Metric = Callable[[Tensor, Tensor], Tensor]
 CHUNK = 1000
 """Rows per forward pass. Fixed, so that a score never depends on who is scored beside whom."""
-
-
-def correct(outputs: Tensor, y: Tensor) -> Tensor:
-    """1 where the largest output is the label, else 0."""
-    return (outputs.argmax(1) == y).float()
 
 
 class Scorer:
     """Scores flat vectors on rows of a data set; may be called from several threads at once."""
 
-    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy, metric: Metric = correct) -> None:
+    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy, metric: PerSample = correct) -> None:
         self._module = module
         self._loss = loss
         self._metric = metric

@@ -6,39 +6,36 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from polytempo.learn.metrics import Scale
 from polytempo.report.facts.contenders import Contender, contenders_of
 from polytempo.report.facts.numbers import NOTHING, counted
 from polytempo.report.facts.significance import LEVEL, MOST_SEEDS, Difference, differences_between, fewest_seeds
 from polytempo.report.run import Run
 
-TITLES = (
-    "method",
-    "difference, points",
-    "95 % interval",
-    "p",
-    "verdict",
-    "seeds",
-    "seeds needed",
-    "clients better / equal / worse",
-)
+
+def titles(scale: Scale) -> tuple[str, ...]:
+    """The headings of the cells."""
+    unit = "points" if scale.share else scale.name
+    cells = ("95 % interval", "p", "verdict", "seeds", "seeds needed", "clients better / equal / worse")
+    return ("method", f"difference, {unit}", *cells)
 
 
 def differences(runs: Sequence[Run]) -> list[Difference]:
-    """Every method against the one with the best mean used accuracy, paired by seed."""
+    """Every method against the one whose used models are best on average, paired by seed."""
     return differences_between(contenders_of(runs))
 
 
-def heading(found: Sequence[Difference]) -> str:
+def heading(found: Sequence[Difference], scale: Scale) -> str:
     """What the rows are compared with."""
-    return f"Used accuracy against that of {found[0].reference}, which has the best mean"
+    return f"Used {scale.name} against that of {found[0].reference}, which has the best mean"
 
 
-def difference_cells(row: Difference) -> list[str]:
-    """One row as text, in the order of TITLES."""
+def difference_cells(row: Difference, scale: Scale) -> list[str]:
+    """One row as text, in the order of the titles."""
     return [
         row.contender,
-        points(row.mean),
-        NOTHING if math.isnan(row.low) else f"{points(row.low)} to {points(row.high)}",
+        signed(row.mean, scale),
+        NOTHING if math.isnan(row.low) else f"{signed(row.low, scale)} to {signed(row.high, scale)}",
         p_text(row.p),
         row.verdict,
         str(row.seeds),
@@ -82,9 +79,11 @@ def meaning_of_bold(contenders: Sequence[Contender]) -> str:
     return "Bold: the best of a column, where it is better than every other over the seeds (sign-flip test, 5 %)."
 
 
-def points(value: float) -> str:
-    """A difference of shares in percentage points, with its sign."""
-    return NOTHING if math.isnan(value) else f"{100 * value:+.1f}".replace("-", "−")
+def signed(value: float, scale: Scale) -> str:
+    """A difference with its sign; of shares, in percentage points."""
+    if math.isnan(value):
+        return NOTHING
+    return (f"{100 * value:+.1f}" if scale.share else f"{value:+.4g}").replace("-", "−")
 
 
 def p_text(p: float) -> str:

@@ -12,15 +12,19 @@ import numpy as np
 from polytempo.core.disk.reading import memory_limit, read_npy, read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.registry import unknown
+from polytempo.learn.metrics import Scale, scale_of
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
+from polytempo.report.frames import frame_of, per_client
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
+from polytempo.sim.kept_models import KeptModels, builder_by_name
 from polytempo.sim.records.history import FILES, History
 from polytempo.sim.records.used import USED, UsedRows, read_used
 from polytempo.sim.result import FIGURES, HasFigures, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor, nn
 
 Row = Mapping[str, Any]
 Model = Literal["served", "own", "used"]
@@ -47,21 +51,31 @@ class Run(HasFigures):
     """How the model that each client uses does on each of its test rows at the end. None of a run of an older
     version."""
 
+    models: KeptModels = field(default_factory=KeptModels)
+    """The models of the clients, which ``model`` and ``export`` read."""
+
     @classmethod
     def load(cls, directory: Path | str) -> "Run":
         """Read a run directory. All but settings, result, evaluations and updates may be missing."""
         directory = Path(directory)
         _must_be_a_run(directory)
         splits, regroupings, similarity, used = (directory / name for name in (SPLITS, REGROUPINGS, SIMILARITY, USED))
+        config, result = _read_object(directory / "config.json"), _read_result(directory / RESULT)
         return cls(
-            config=_read_object(directory / "config.json"),
-            result=_read_result(directory / RESULT),
+            config=config,
+            result=result,
             history=_read_history(directory),
             splits=_read_rows(splits) if splits.exists() else (),
             regroupings=_read_rows(regroupings) if regroupings.exists() else (),
             similarity=_read_matrix(similarity) if similarity.exists() else None,
             used=_read_used(used) if used.exists() else None,
+            models=_models_in(directory, config, result),
         )
+
+    @property
+    def scale(self) -> Scale:
+        """The metric's name, its direction, and whether it is a share. ``accuracy`` and its like are in it."""
+        return scale_of(self.config)
 
     @property
     def evaluations(self) -> Sequence[Row]:
@@ -138,6 +152,68 @@ class Run(HasFigures):
         highest = max((int(row["client"]) for row in self.update_log), default=-1)
         return max(int(self.config.get("clients") or 0), len(self.final_per_client()), highest + 1)
 
+    def model(
+        self, client: int, which: str = "used", module: "nn.Module | None" = None
+    ) -> "nn.Module | dict[str, Tensor]":
+        """A client's model at the end: the one that it has ``used``, is ``served``, or its ``own`` right after its last
+        training. It is a module in evaluation mode: ``module`` with the weights in it, or a new one. A run that was
+        read from a directory does not import code: where its model is an import path, you get the state dict, or give
+        the module."""
+        from polytempo.report.models import client_model  # here, because torch takes a while to import
+
+        return client_model(self.models, client, which, module)
+
+    def export(self, directory: Path | str, which: str = "used") -> Path:
+        """Write each client's model into a new directory as safetensors that plain PyTorch loads."""
+        from polytempo.report.models import export_models
+
+        about = {"strategy": self.strategy, "seed": self.seed}
+        export_models(self.models, Path(directory), which, about)
+        return Path(directory)
+
+    def frame(self) -> Any:
+        """One row per evaluation: every number that it has one of, such as time, updates and accuracies. A pandas
+        DataFrame where pandas is installed, otherwise a dict of numpy arrays."""
+        return frame_of(self.evaluation_rows())
+
+    def updates_frame(self) -> Any:
+        """The same with one row per update, in order of arrival."""
+        return frame_of(self.update_rows())
+
+    def clients_frame(self) -> Any:
+        """The same with one row per client: how it stands at the last evaluation, and what it handed in."""
+        return frame_of(self.client_rows())
+
+    def evaluation_rows(self) -> Sequence[Row]:
+        """The rows of ``frame``, which may hold more than numbers; figures of the metric have its name."""
+        metric = self.scale.name
+        return [{name.replace("accuracy", metric): value for name, value in row.items()} for row in self.evaluations]
+
+    def update_rows(self) -> Sequence[Row]:
+        """The rows of ``updates_frame``."""
+        return self.update_log
+
+    def client_rows(self) -> Sequence[Row]:
+        """The rows of ``clients_frame``."""
+        last = {name: self.per_client(f"per_client_{name}", -1) for name in ("idle", "cluster", "group")}
+        of, clients = self.over_updates("client").astype(int), self.clients()
+        updates = np.bincount(of, minlength=clients).astype(float)
+        steps = np.bincount(of, self.over_updates("steps"), clients)
+        stale = np.bincount(of, self.over_updates("staleness"), clients)
+        return per_client(
+            {
+                "accuracy_served": self.final_per_client(),
+                "accuracy_own": self.final_per_client("own"),
+                "accuracy_used": self.final_per_client("used"),
+                "idle_share": last["idle"],
+                "cluster": last["cluster"],
+                "group": last["group"],
+                "updates": updates,
+                "steps": steps,
+                "mean_staleness": np.divide(stale, updates, where=updates > 0, out=np.full(clients, np.nan)),
+            }
+        )
+
     def arrival_groups(self) -> list[ArrivedGroup]:
         """The groups in which clients were planned to arrive together, by number; empty for a method that plans no
         arrivals. A client's first update belongs to none: its speed was not known. A training in flight at
@@ -170,11 +246,12 @@ class Run(HasFigures):
 
     def summary(self) -> str:
         """One readable line: who, how good, how long."""
-        accuracy = f"accuracy {self.figure('accuracy'):.1%}" if self.accuracy is not None else "accuracy unknown"
+        metric, shown = self.scale.name, self.scale.shown
+        accuracy = f"{metric} {shown(self.figure('accuracy'))}" if self.accuracy is not None else f"{metric} unknown"
         if self.accuracy_used is not None and self.accuracy_used != self.accuracy:
-            accuracy = f"used accuracy {self.figure('accuracy_used'):.1%}, served {self.figure('accuracy'):.1%}"
+            accuracy = f"used {metric} {shown(self.figure('accuracy_used'))}, served {shown(self.figure('accuracy'))}"
         fifth = self.accuracy_slowest_fifth
-        slowest = f" (slowest fifth {fifth:.1%})" if fifth is not None else ""
+        slowest = f" (slowest fifth {shown(fifth)})" if fifth is not None else ""
         reached = f", target reached at {self.time_to_target:,.1f} s" if self.time_to_target is not None else ""
         after = f"after {self.updates or 0:,} updates in {self.virtual_time or 0:,.1f} virtual seconds"
         tryout = f", tryout won by {self.tryout_winner}" if self.tryout_winner is not None else ""
@@ -189,15 +266,21 @@ class Run(HasFigures):
 
         return run_html(self)
 
-    def plot(self, path: Path | str | None = None) -> "Figure":
-        """Accuracy against virtual time and updates, staleness, and who trained when; saved if a path is given."""
-        # matplotlib is slow to load, and most runs are never plotted
-        from polytempo.report.drawing import canvas, figures
+    def kinds(self) -> list[str]:
+        """The names of the figures that ``plot`` draws."""
+        from polytempo.report import (
+            figures,  # here, because matplotlib is slow to load, and most runs are never plotted
+        )
 
-        figure = figures.overview(self)
-        if path is not None:
-            canvas.save(figure, Path(path))
-        return figure
+        return figures.kinds([self])
+
+    def plot(self, path: Path | str | None = None, *, kind: str = "overview", width: str = "page") -> "Figure":
+        """A figure of the run's report by name, saved if a path is given. By default accuracy against virtual time and
+        updates, staleness, and who trained when. ``width`` is ``page``, or that of one (``single``) or both
+        (``double``) columns of a paper."""
+        from polytempo.report import figures
+
+        return figures.plot([self], kind, path, width)
 
 
 def _number(value: Any) -> float:
@@ -265,6 +348,12 @@ def _read_history(directory: Path) -> History:
         getattr(history, name).extend(_read_rows(path) if path.exists() else ())
     history.exchanges = list(map(_with_shares, history.exchanges))
     return history
+
+
+def _models_in(directory: Path, config: Row, result: Result) -> KeptModels:
+    resolved = config.get("resolved") or {}
+    as_served = resolved.get("used_is_served", result.accuracy_used == result.accuracy)
+    return KeptModels(directory=directory, build=builder_by_name(config), used_is_served=as_served)
 
 
 def _with_shares(exchange: Row) -> dict[str, Any]:

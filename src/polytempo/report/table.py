@@ -12,7 +12,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.report.differences import TITLES, difference_cells, difference_figures, differences, heading, notes
+from polytempo.learn.metrics import Scale
+from polytempo.report.differences import difference_cells, difference_figures, differences, heading, notes, titles
 from polytempo.report.facts.alone import better_off, comparisons, remarks
 from polytempo.report.facts.contenders import (
     AGAIN,
@@ -22,7 +23,8 @@ from polytempo.report.facts.contenders import (
     has_target,
     mean,
 )
-from polytempo.report.facts.numbers import NOTHING, amount, percent, rounded, shown
+from polytempo.report.facts.numbers import NOTHING, amount, percent, rounded
+from polytempo.report.facts.scales import common_scale, in_column
 from polytempo.report.facts.significance import Difference, PerSeed, is_best, per_run
 from polytempo.report.run import Run
 from polytempo.sim.result import Figure, Result
@@ -50,27 +52,33 @@ class ComparisonRow:
 
 
 Make = Callable[[Contender, Sequence[Run]], Cell]
+Best = Literal["highest", "lowest", None]
+Values = Callable[[Sequence[Run]], PerSeed]
 
 
 @dataclass(frozen=True)
 class _Column:
     title: str
     cell: Make
-    best: Literal["highest", "lowest", None] = None
-    values: Callable[[Sequence[Run]], PerSeed] | None = None
+    best: Best = None
+    values: Values | None = None
     """One number per run, by which the best is tested over the seeds."""
+    scored: bool = False
+    """Is it named, and the best of it chosen, by the metric?"""
 
 
 def comparison_rows(runs: Sequence[Run]) -> list[ComparisonRow]:
     """One row per contender, means over its seeds. A column that nobody has a figure for is left out. So is the time to
     target when no run had a target, refused updates when there were none, and clusters where everybody shares one model
     or nobody does."""
-    contenders = contenders_of(runs)
+    contenders, scale = contenders_of(runs), common_scale(runs)
     columns: dict[str, list[Cell]] = {}
     for column in _COLUMNS + (_CLUSTER_COLUMNS if any(map(Run.has_clusters, runs)) else ()):
         cells = [column.cell(contender, runs) for contender in contenders]
         if any(cell.text != NOTHING for cell in cells):
-            columns[column.title] = _with_best(cells, column, contenders, runs)
+            title = column.title.replace("%", scale.unit) if column.scored else column.title
+            best = scale.best if column.scored else column.best
+            columns[title] = _with_best(cells, best, column.values, contenders, runs)
     return [
         ComparisonRow(contender.label, {title: cells[i] for title, cells in columns.items()})
         for i, contender in enumerate(contenders)
@@ -104,15 +112,16 @@ def rich_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
     found = differences(runs)
     below = [*notes(found), *remarks(runs)] if found else remarks(runs)
     below += [RECONSTRUCTED] if any(is_reconstructed(run.strategy) for run in runs) else []
-    tested = [Text(f"{heading(found)}:"), _tables(_difference_rows(found), width)] if found else []
+    scale = common_scale(runs)
+    tested = [Text(f"{heading(found, scale)}:"), _tables(_difference_rows(found, scale), width)] if found else []
     return Group(_tables(comparison_rows(runs), width), *tested, *map(Text, below))
 
 
-def _difference_rows(found: Sequence[Difference]) -> list[ComparisonRow]:
+def _difference_rows(found: Sequence[Difference], scale: Scale) -> list[ComparisonRow]:
     rows = []
     for one in found:
-        cells = {title: Cell(text) for title, text in zip(TITLES, difference_cells(one), strict=True)}
-        rows.append(ComparisonRow(one.contender, {title: cells[title] for title in TITLES[1:]}))
+        _, *cells = zip(titles(scale), difference_cells(one, scale), strict=True)
+        rows.append(ComparisonRow(one.contender, {title: Cell(text) for title, text in cells}))
     return rows
 
 
@@ -181,20 +190,23 @@ def _two_lines(title: str) -> str:
     return "\n".join(min(breaks, key=lambda lines: max(map(len, lines)))).rstrip()
 
 
-def _with_best(cells: list[Cell], column: _Column, contenders: Sequence[Contender], runs: Sequence[Run]) -> list[Cell]:
+def _with_best(
+    cells: list[Cell], best: Best, values: Values | None, contenders: Sequence[Contender], runs: Sequence[Run]
+) -> list[Cell]:
     """Mark the best, where it is better than every other over the seeds."""
-    values = np.array([cell.value for cell in cells])
-    if column.best is None or column.values is None or np.count_nonzero(~np.isnan(values)) < 2:
+    means = np.array([cell.value for cell in cells])
+    if best is None or values is None or np.count_nonzero(~np.isnan(means)) < 2:
         return cells
-    winner = int(np.nanargmax(values) if column.best == "highest" else np.nanargmin(values))
-    if not is_best(contenders, winner, column.values(runs)):
+    winner = int(np.nanargmax(means) if best == "highest" else np.nanargmin(means))
+    if not is_best(contenders, winner, values(runs)):
         return cells
     return [Cell(cell.text, cell.value, i == winner) for i, cell in enumerate(cells)]
 
 
 def _of(figure: Figure[Any], cell: Make | None = None) -> _Column:
     """The column of a figure: its title, its unit and which value is best are the figure's own."""
-    return _Column(figure.title, cell or _mean(figure), figure.best, lambda runs: per_run(figure.name))
+    values = per_run(figure.name)
+    return _Column(figure.title, cell or _mean(figure), figure.best, lambda runs: values, figure.unit == "score")
 
 
 def _mean(figure: Figure[Any], decimals: int | None = None) -> Make:
@@ -202,16 +214,17 @@ def _mean(figure: Figure[Any], decimals: int | None = None) -> Make:
 
     def cell(contender: Contender, runs: Sequence[Run]) -> Cell:
         value = contender.mean(figure.name)
-        return Cell(shown(value, figure.unit) if decimals is None else rounded(value, decimals), value)
+        text = in_column(figure, contender.runs[0].scale, value) if decimals is None else rounded(value, decimals)
+        return Cell(text, value)
 
     return cell
 
 
 def _accuracy(contender: Contender, runs: Sequence[Run]) -> Cell:
-    values = contender.figures("accuracy")
-    text = percent(mean(values))
+    values, scale = contender.figures("accuracy"), contender.runs[0].scale
+    text = in_column(Result.accuracy, scale, mean(values))
     if np.count_nonzero(~np.isnan(values)) > 1:
-        text += f" ± {percent(float(np.nanstd(values, ddof=1)))}"
+        text += f" ± {scale.number(float(np.nanstd(values, ddof=1)))}"
     return Cell(text, mean(values))
 
 

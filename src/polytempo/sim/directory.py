@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,17 @@ from polytempo.core.disk.locks import LockedError, locked
 from polytempo.core.disk.reading import open_plain, read_plain
 from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
+from polytempo.core.given import Given
 from polytempo.core.state import load
 from polytempo.core.versions import versions
 from polytempo.sim.experiment import LATER, Experiment
 from polytempo.sim.records.used import USED
-from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies import Strategy
 
 LOCK = "lock"
 CHECKPOINT = "checkpoint.safetensors"
-MODELS = "models.safetensors"
+MODELS = {"served": "models.safetensors", "own": "own_models.safetensors", "used": "used_models.safetensors"}
+"""What a run leaves, one model for each client (``sim/kept_models.py``)."""
 RESULT = "result.json"
 SPLITS = "splits.jsonl"
 REGROUPINGS = "regroupings.jsonl"
@@ -32,16 +35,24 @@ SIMILARITY = "similarity.npy"
 
 
 def config_of(experiment: Experiment, strategy: Strategy | None = None) -> dict[str, Any]:
-    """Everything that decides a run: settings, the strategy's parameters in full, what the files hold, versions.
-    ``strategy`` is that of the experiment, where it is made already."""
-    made = make_strategy(experiment.strategy, experiment.parameters) if strategy is None else strategy
-    parameters = made.parameters()
+    """Everything that decides a run: settings, the strategy's parameters in full, what files hold and what objects are,
+    versions. ``strategy`` is that of the experiment, where it is made already."""
+    made = experiment.bare() if strategy is None else strategy
+    parameters, given = made.parameters(), experiment.objects()
     return {
         **experiment.settings(),
         "parameters": {name: plain(value) for name, value in parameters.items()},
         "files": experiment.files(),
+        **(_facts(given) if given else {}),
         "versions": versions(),
     }
+
+
+def _facts(given: Mapping[str, Given]) -> dict[str, Any]:
+    """What config.json says of objects that no file can hold."""
+    names = ", ".join(sorted(given))
+    facts = {setting: dict(of.facts) for setting, of in given.items()}
+    return {"objects": facts, "resume": f"from Python only, with the same objects: {names}"}
 
 
 def is_finished(experiment: Experiment, directory: Path) -> bool:
@@ -97,7 +108,7 @@ def prepare(directory: Path, config: dict[str, Any]) -> dict[str, Any] | None:
                 if known["versions"] != config["versions"]:
                     raise _from_elsewhere(directory)
                 return _checkpoint(directory)
-        for left_over in (RESULT, MODELS, SPLITS, REGROUPINGS, SIMILARITY, USED):
+        for left_over in (RESULT, *MODELS.values(), SPLITS, REGROUPINGS, SIMILARITY, USED):
             (directory / left_over).unlink(missing_ok=True)
         write_json(directory / "config.json", config)
     except OSError as error:
@@ -141,10 +152,16 @@ def _check_same(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
             changed = [name for name in here if there.get(name) != here[name]]
             there, here = ({name: of[name] for name in changed if name in of} for of in (there, here))
         raise UserError(
-            f"{directory} holds another run ({different} is {there!r} there, {here!r} here). "
+            f"{directory} holds another run ({different} is {there!r} there, {here!r} here). {_only_from_python(known)}"
             "Choose another --out, or delete it."
         )
     return known
+
+
+def _only_from_python(config: Mapping[str, Any]) -> str:
+    """What to know of a run whose settings are objects, which no file holds."""
+    given = ", ".join(config.get("objects") or ())
+    return f"Its {given} came as Python objects: it goes on from Python only, with the same objects. " if given else ""
 
 
 def write_clusters(
@@ -168,9 +185,14 @@ def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_bytes(path, "".join(json.dumps(row) + "\n" for row in rows).encode(), durable=False)
 
 
-def write_models(directory: Path, models: Mapping[str, Tensor]) -> None:
-    """The models that the clients are served, by the names of their tensors."""
-    write_whole(directory / MODELS, lambda temporary: write_tensors(temporary, models))
+def write_models(directory: Path, kept: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """The models of the clients by kind, each by the names of their tensors."""
+    for which, models in kept.items():
+        write_whole(directory / MODELS[which], partial(_write_tensors, models))
+
+
+def _write_tensors(models: Mapping[str, Tensor], path: Path) -> None:
+    write_tensors(path, models)
 
 
 def write_json(path: Path, value: object) -> None:

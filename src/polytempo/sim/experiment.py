@@ -8,13 +8,16 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from polytempo.core.errors import UserError
+from polytempo.core.given import Given
 from polytempo.core.registry import check_imports, imported_file, names_code
 from polytempo.core.validation import validated
+from polytempo.learn.goals import Goal, goal_by_name
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
-from polytempo.strategies import Strategy
+from polytempo.sim.given import taken
+from polytempo.strategies import Strategy, make_strategy
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
@@ -22,9 +25,9 @@ from polytempo.world.drift import Drift
 from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
 
-LATER = ("validation_share",)
+LATER = ("goal", "personal_layers", "validation_share")
 """Settings that came later. Runs that leave them at their defaults do not name them, as before, and stay known."""
-IMPORTABLE = ("strategy", "model", "loss", "metric", "data")
+IMPORTABLE = ("strategy", "model", "goal", "loss", "metric", "data")
 """Settings that may be import paths."""
 
 
@@ -65,19 +68,25 @@ class Experiment(StrategySettings):
     )
     devices: str = Field("slow:0.3x5", description="how fast everybody is")
     model: str = Field("mlp", description="name of a model, or the import path of your own")
-    loss: str | None = Field(None, description="import path of a loss (outputs, labels) -> number")
-    metric: str | None = Field(None, description="import path of a metric (outputs, labels) -> number per sample")
+    goal: str = Field(
+        "classification", description="what models are trained for: classification, regression, multi-label"
+    )
+    loss: str | None = Field(None, description="name of a loss, or import path (outputs, labels) -> number")
+    metric: str | None = Field(
+        None, description="name of a metric, or import path (outputs, labels) -> number per sample"
+    )
     init: Path | None = Field(None, description="initial weights, a flat float32 .npy")
     updates: int | None = Field(None, ge=1, description="stop after so many updates (default 20 per client)")
     time: float | None = Field(None, gt=0, description="stop at this virtual time, in seconds")
-    target: float | None = Field(None, gt=0, le=1, description="target accuracy; ends a run without updates and time")
+    target: float | None = Field(None, description="target of the metric; ends a run without updates and time")
     stop_at_target: bool | None = Field(None, description="end at the target also where updates or time are given")
-    patience: int | None = Field(None, ge=1, description="stop after so many evaluations without a better accuracy")
+    patience: int | None = Field(None, ge=1, description="stop after so many evaluations without a better metric")
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
     workers: int | None = Field(None, ge=1, description="training threads (default: one per core); changes no result")
 
     _behaviour: Behaviour = PrivateAttr()
+    _objects: Mapping[str, Given] = PrivateAttr(default_factory=dict)
     _proxy_source: ProxySource | None = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
@@ -85,6 +94,15 @@ class Experiment(StrategySettings):
         super().model_post_init(context)
         self._behaviour = parse_behaviour(self.ask, self.attack, self.privacy, self.upload, self.download)
         self._proxy_source = parse_proxies(self.proxies or "")
+
+    def own(self, setting: str) -> Any:
+        """The object that was given for a setting, ready to be used; None where the setting is a name."""
+        given = self.objects().get(setting)
+        return None if given is None else given.thing
+
+    def objects(self) -> dict[str, Given]:
+        """The objects that settings name, by setting. A setting that was changed afterwards has none."""
+        return {setting: of for setting, of in self._objects.items() if getattr(self, setting) == of.name}
 
     @property
     def behaviour(self) -> Behaviour:
@@ -100,6 +118,21 @@ class Experiment(StrategySettings):
     def proxy_file(self) -> Path | None:
         """The file of the server's proxy sets, if they come from one."""
         return self._proxy_source if isinstance(self._proxy_source, Path) else None
+
+    @model_validator(mode="after")
+    def _target_fits(self) -> "Experiment":
+        usual = self.goal == "classification" and self.metric is None
+        if usual and self.target is not None and not 0 < self.target <= 1:
+            raise ValueError("target is an accuracy: expected more than 0, at most 1")
+        return self
+
+    def aim(self) -> Goal:
+        """What models are trained for."""
+        goal: Goal | None = self.own("goal")
+        return goal_by_name(self.goal) if goal is None else goal
+
+    def bare(self) -> Strategy:
+        return make_strategy(self.strategy, self.parameters, self.own("strategy"))
 
     def make(self) -> Strategy:
         if self.proxy_file is not None and not self.proxy_file.is_file():
@@ -127,14 +160,17 @@ class Experiment(StrategySettings):
             self.init,
             self.proxy_file,
             data_file(self.data),
-            *(imported_file(path or "") for path in (self.strategy, self.model, self.loss, self.metric, self.data)),
+            *(imported_file(path or "") for path in (getattr(self, setting) for setting in IMPORTABLE)),
         ]
         return {str(path): _sha256(path) for path in named if path is not None and path.is_file()}
 
 
-def make_experiment(**given: Any) -> Experiment:
-    """An experiment from keyword arguments; a wrong name or value is an error in plain words."""
-    return validated(Experiment, given, "Experiment")
+def make_experiment(**settings: Any) -> Experiment:
+    """An experiment from keyword arguments, names or objects; a wrong name or value is an error in plain words."""
+    named, objects = taken(settings)
+    experiment = validated(Experiment, named, "Experiment")
+    experiment._objects = objects
+    return experiment
 
 
 def read_experiment(

@@ -39,12 +39,13 @@ class PersonalClients:
 
     def steps_ahead(self, assignment: Assignment) -> float:
         """Training steps of the client's rule before its first local step."""
-        return rule_of(assignment.order.personal).steps_ahead(self._world.learner, assignment)
+        learner = self._world.learner
+        return rule_of(assignment.order.personal).steps_ahead(learner, learner.layers.at_client(assignment))
 
     def with_memory(self, assignment: Assignment, generation: int) -> Assignment:
-        """The same assignment, with what the client needs for an order that is personal."""
+        """The same assignment, with what the client needs for an order that is personal, or for its private layers."""
         order = assignment.order
-        if order.personal is None:
+        if order.personal is None and self._world.learner.layers.private is None:
             return assignment
         assignment = replace(assignment, memory=self.memories[order.client])
         if not rule_of(order.personal).has_jury:
@@ -64,8 +65,12 @@ class PersonalClients:
         labels = fingerprints(data.y[data.train])
         return deal(data.train, self._world.fingerprints[data.train], labels, key, self.memories[client])
 
+    def whole(self, client: int, served: Tensor) -> Tensor:
+        """The served model with the client's private layers, where there are some."""
+        return self._world.learner.layers.whole(served, self.memories[client])
+
     def used(self, client: int, generation: int, served: Tensor, personal: Personal) -> Tensor:
-        """The model that the client works with when it would be served this one."""
+        """The model that the client works with when it would be served this one, its private layers among it."""
         memory = self.memories[client]
         if memory is None:
             return served

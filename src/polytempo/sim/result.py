@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 
 T = TypeVar("T")
-Unit = Literal["", "share", "s", "bytes", "count", "per minute", "versions", "nats"]
+Unit = Literal["", "score", "share", "s", "bytes", "count", "per minute", "versions", "nats"]
 
 
 class Figure(Generic[T]):
@@ -18,7 +18,7 @@ class Figure(Generic[T]):
     ) -> None:
         self.meaning = meaning
         self.unit: Unit = unit
-        """``share`` is from 0 to 1; tables show it in percent."""
+        """``share`` is from 0 to 1; tables show it in percent. ``score`` is what the metric gives, usually accuracy."""
         self.title = title
         """The heading of its column; empty for a figure that no table shows by itself."""
         self.best: Literal["highest", "lowest", None] = best
@@ -51,59 +51,61 @@ class HasFigures:
     strategy = Figure[str]("Strategy that was run.")
     seed = Figure[int]("Random seed.")
     accuracy = Figure[float](
-        "Mean over clients of the accuracy on their own test data of the model each would be served now.",
-        "share",
+        "Mean over clients of the accuracy (or the metric) on their own test data of the model each would be served "
+        "now.",
+        "score",
         title="served %",
         best="highest",
     )
     accuracy_trained = Figure[float | None](
         "The same for each client's own model right after its last local training.",
-        "share",
+        "score",
         title="own model %",
         best="highest",
     )
     accuracy_used = Figure[float](
         "The same for the model that each client works with: what its rule makes of its own and the served one; "
         "without a rule the served one.",
-        "share",
+        "score",
         title="used %",
         best="highest",
     )
     accuracy_validation = Figure[float | None](
         "The same on the clients' validation rows, by which settings are chosen; null without `validation_share`.",
-        "share",
+        "score",
     )
-    accuracy_std = Figure[float]("Standard deviation of the used accuracy over clients.", "share")
+    accuracy_std = Figure[float]("Standard deviation of the used accuracy over clients.", "score")
     accuracy_slowest_fifth = Figure[float](
         "Mean used accuracy of the fifth of the clients with the slowest devices.",
-        "share",
+        "score",
         title="slowest fifth %",
         best="highest",
     )
     accuracy_fastest_fifth = Figure[float](
         "Mean used accuracy of the fifth of the clients with the fastest devices.",
-        "share",
+        "score",
         title="fastest fifth %",
         best="highest",
     )
     accuracy_slowest_device = Figure[float](
         "Mean used accuracy of the clients with the slowest device type present; without types, of the slowest client.",
-        "share",
+        "score",
         title="slowest device %",
         best="highest",
     )
     accuracy_fastest_device = Figure[float](
         "Mean used accuracy of the clients with the fastest device type present; without types, of the fastest client.",
-        "share",
+        "score",
         title="fastest device %",
         best="highest",
     )
     accuracy_per_device = Figure[Mapping[str, float] | None](
-        "Mean used accuracy of the clients of each device type; null without types.", "share"
+        "Mean used accuracy of the clients of each device type; null without types.", "score"
     )
     virtual_time = Figure[float]("Simulated time.", "s", title="virtual time s")
     time_to_target = Figure[float | None](
-        "Virtual time of the first evaluation whose used accuracy is at or above the target; null if there was none.",
+        "Virtual time of the first evaluation whose used accuracy is at or above the target (at or below it where "
+        "lower is better); null if there was none.",
         "s",
         title="time to target s",
         best="lowest",
@@ -158,10 +160,10 @@ class HasFigures:
     accuracy_before = Figure[float | None](
         "Mean over the last quarter of the exchanges of the accuracy of the model that the client had just trained, on "
         "its test data of that moment; null without exchanges.",
-        "share",
+        "score",
     )
     accuracy_after = Figure[float | None](
-        "The same for the model that the client was answered with.", "share", title="after exchange %", best="highest"
+        "The same for the model that the client was answered with.", "score", title="after exchange %", best="highest"
     )
     mixture_kl = Figure[float | None](
         "Mean over the last quarter of the exchanges of KL(true, estimated mixture of clusters in the client's data), "
@@ -176,11 +178,11 @@ class HasFigures:
     cluster_accuracy = Figure[float | None](
         "Mean over clusters of the accuracy of each cluster's model on test samples of that cluster at the end; null "
         "for methods without such models.",
-        "share",
+        "score",
         title="cluster %",
         best="highest",
     )
-    cluster_accuracies = Figure[Sequence[float] | None]("The same, one number per cluster.", "share")
+    cluster_accuracies = Figure[Sequence[float] | None]("The same, one number per cluster.", "score")
     refreshes = Figure[int]("Clients in training that a model reached before their last step.", "count")
     mean_staleness = Figure[float](
         "Mean over updates of the versions between an update's start and its arrival.", "versions", title="staleness"
@@ -252,6 +254,6 @@ class Result(HasFigures, Mapping[str, Any]):
 
 def figures_table() -> str:
     """The table of figures in the reference page, as Markdown."""
-    units = {"share": "0 to 1", "count": ""}
+    units = {"share": "0 to 1", "score": "the metric’s", "count": ""}
     rows = (f"| {f.name} | {f.meaning} | {units.get(f.unit, f.unit)} |\n" for f in FIGURES.values())
     return "| key | meaning | unit |\n|---|---|---|\n" + "".join(rows)

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from polytempo.sim.directory import (
     write_models,
 )
 from polytempo.sim.experiment import Experiment
+from polytempo.sim.kept_models import KeptModels, builder, inputs_row, kept_models
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.exchanges import exchange_figures
 from polytempo.sim.records.history import History, Row
@@ -37,9 +38,8 @@ from polytempo.sim.records.used import UsedRows, write_used
 from polytempo.sim.result import Result
 from polytempo.sim.simulator import Simulator
 from polytempo.sim.watcher import Watcher
-from polytempo.sim.world import begun_with, make_world, proxy_sets_of, warm_up
+from polytempo.sim.world import begun_with, inputs_of, make_world, proxy_sets_of, warm_up
 from polytempo.strategies import Strategy
-from polytempo.strategies.base.served import served_models
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Progress:
     """How much of the run is done, 0 to 1, as far as its updates or its virtual time say."""
     time: float
     accuracy: float
+    """Or what the metric says."""
+    metric: str = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Finished:
     """How alike the clients are (clients x clients), where the strategy knows it."""
     used: UsedRows | None = None
     """How the models that clients use do on each of their test rows."""
+    models: KeptModels = field(default_factory=KeptModels)
+    """The clients' models: in memory or, where the run has a directory, there."""
 
 
 @dataclass
@@ -101,7 +105,7 @@ def run_experiment(
             _simulate(simulator, clock, directory, progress, checkpoint_seconds, watcher)
             finished = _finished(experiment, simulator, clock, config)
             if directory is not None:
-                _write(finished, simulator, directory)
+                finished = _written(finished, simulator, directory)
     finally:
         torch.set_num_threads(threads)
     _warn_of_drifts_to_come(simulator)
@@ -125,28 +129,32 @@ def _resume(simulator: Simulator, directory: Path, config: dict[str, Any]) -> _C
 
 
 def _finished(experiment: Experiment, simulator: Simulator, clock: _Clock, config: dict[str, Any]) -> Finished:
-    clients = len(simulator.federation)
+    clients, resolved = len(simulator.federation), _resolved(experiment, simulator)
+    build = builder(experiment, inputs_of(simulator.federation.dataset))
     return Finished(
-        config | {"clients": clients, "resolved": _resolved(experiment, simulator)},
+        config | {"clients": clients, "resolved": resolved},
         _result(experiment, simulator, clock),
         simulator.history,
         [_split_row(split) for split in simulator.strategy.splits()],
         [_regrouping_row(regrouping) for regrouping in simulator.strategy.regroupings()],
         _similarity(simulator.strategy, clients),
         simulator.used,
+        KeptModels(kept_models(simulator), build=build, used_is_served=resolved["used_is_served"]),
     )
 
 
-def _write(finished: Finished, simulator: Simulator, directory: Path) -> None:
+def _written(finished: Finished, simulator: Simulator, directory: Path) -> Finished:
+    """The same run when it lies in its directory, its models there only."""
     finished.history.flush()
     write_json(directory / "config.json", finished.config)
-    write_models(directory, served_models(simulator.strategy, range(len(simulator.federation))))
+    write_models(directory, finished.models.held)
     write_clusters(directory, finished.splits, finished.regroupings, finished.similarity)
     if finished.used is not None:
         write_used(directory, finished.used)
     write_json(directory / RESULT, dict(finished.result))  # last but for the checkpoint: what makes a run finished
     (directory / CHECKPOINT).unlink(missing_ok=True)
     simulator.personal.memories.clear()
+    return replace(finished, models=replace(finished.models, held={}, directory=directory))
 
 
 def _build(experiment: Experiment, history: History, objects: Mapping[str, Any]) -> Simulator:
@@ -233,7 +241,8 @@ def _kept(checkpoint: Callable[[], None]) -> Iterator[None]:
 def _standing(simulator: Simulator) -> Progress:
     stop = simulator.stop
     share = max(simulator.updates / (stop.updates or math.inf), simulator.now / stop.time)
-    return Progress(simulator.updates, share, simulator.now, simulator.history.evaluations[-1]["accuracy"])
+    metric = simulator.learner.metric.name
+    return Progress(simulator.updates, share, simulator.now, simulator.history.evaluations[-1]["accuracy"], metric)
 
 
 @contextmanager
@@ -335,13 +344,17 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
         "updates": simulator.stop.updates,
         "eval_every": simulator.eval_every,
         "engine": type(simulator.learner.engine).__name__,
+        "metric": simulator.learner.metric.scale(),
         "workers": simulator.pool.workers,
+        "inputs": inputs_row(inputs_of(simulator.federation.dataset)),
+        "used_is_served": simulator.strategy.personal() is None and not simulator.learner.layers.names,
         **(
             {"proxies": [len(cluster.proxy) for cluster in clusters], "warm_up": warm_up(experiment)}
             if clusters
             else {}
         ),
         **({"frozen": simulator.learner.schema.frozen} if simulator.learner.schema.frozen else {}),
+        **({"personal_layers": simulator.learner.layers.names} if simulator.learner.layers.names else {}),
         **({"attackers": simulator.uploads.attackers} if experiment.attack is not None else {}),
         **simulator.strategy.resolved(),
     }

@@ -54,7 +54,7 @@ class Simulator:
         self.traffic = Traffic(history, self.network.model_bytes)
         self.asks = None if world.asking is None else Asks(world.asking, world)
         exchanges = world.asking is not None or world.federation.mixtures is not None
-        self.exchanges = Exchanges(strategy, world, history, self.pool) if exchanges else None
+        self.exchanges = Exchanges(strategy, world, history, self.pool, self.personal) if exchanges else None
 
         self.now = 0.0
         self.updates = 0

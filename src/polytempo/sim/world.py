@@ -21,7 +21,7 @@ from polytempo.sim.uploads import Uploads
 from polytempo.strategies import Strategy
 from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
-from polytempo.world.devices import Devices, make_devices
+from polytempo.world.devices import Devices, devices_with, make_devices
 from polytempo.world.federation import Federation
 from polytempo.world.partitions import clients_in, make_federation
 from polytempo.world.partitions.validation import keep_validation
@@ -58,31 +58,44 @@ class World:
 def make_world(experiment: Experiment, strategy: Strategy) -> tuple[World, Tensor]:
     """The world that the settings describe for a strategy, and the weights that its model begins with."""
     e, behaviour = experiment, experiment.behaviour
-    dataset = load_dataset(e.data, e.data_dir)
+    goal = e.aim()
+    dataset = e.own("data") or load_dataset(e.data, e.data_dir, goal.labels)
+    if dataset.has_classes != (goal.labels == "classes"):
+        kind = "classes" if dataset.has_classes else "numbers"
+        raise UserError(f"The labels of {e.data} are {kind}, which do not fit the goal {goal.name}.")
     federation = _federation(e, strategy, dataset)
-    clients = len(federation)
-    devices = make_devices(e.devices, clients, e.seed)
+    clients, seconds = len(federation), e.own("devices")
+    devices = make_devices(e.devices, clients, e.seed) if seconds is None else devices_with(seconds, clients, e.seed)
     uploads = behaviour.uploads(clients, e.seed, strategy.travels)
     if behaviour.attack is not None:
         devices = devices.with_faster(uploads.attackers, behaviour.attack.faster)
-    inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
+    inputs = inputs_of(dataset)
     probe = federation.dataset.samples_to_try()
-    learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe)
+    own = {setting: e.own(setting) for setting in ("model", "loss", "metric")}
+    learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe, own, goal)
     if e.init is not None:
         initial = read_vector(e.init, learner.schema.size)
-    return World(federation, devices, learner, e.seed, behaviour.asking, uploads), initial
+    learner = learner.with_private(e.personal_layers or strategy.personal_layers, initial)
+    return World(federation, devices, learner, e.seed, behaviour.asking, uploads), learner.layers.shared_of(initial)
+
+
+def inputs_of(dataset: Dataset) -> Inputs:
+    """What a model for this data set is built for."""
+    return Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
 
 
 def _federation(experiment: Experiment, strategy: Strategy, dataset: Dataset) -> Federation:
     """The clients with their data. Proxy sets are set aside where they are asked for, or where the strategy needs some
     and no file has them."""
-    e, proxies = experiment, experiment.proxy_source
+    e, proxies, seconds = experiment, experiment.proxy_source, experiment.own("devices")
     if proxies is None:
         proxies = "default" if strategy.needs_proxies else 0
+    partition = e.own("partition") or e.partition
+    usual = CLIENTS if seconds is None else len(seconds)
     federation = make_federation(
         dataset,
-        e.partition,
-        e.clients or clients_in(e.partition, dataset, e.min_samples) or CLIENTS,
+        partition,
+        e.clients or clients_in(partition, dataset, e.min_samples) or usual,
         e.seed,
         e.test_share,
         e.min_samples,

@@ -11,7 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Work
 from polytempo.core.schedules import Schedule, parse_rate
-from polytempo.core.validation import OR_NONE
+from polytempo.core.validation import LAYERS, OR_NONE
 from polytempo.strategies.base.contract import check_packable
 from polytempo.strategies.base.explaining import explained
 from polytempo.strategies.base.participation import Quota, parse_quota
@@ -21,6 +21,7 @@ from polytempo.strategies.parts.personal import PersonalRule
 from polytempo.strategies.parts.robust import Mix, Robust, parse_robust
 
 CLIP = "scale updates down to so many times the median norm of the clients' newest ones, or none"
+PERSONAL_LAYERS = "layers that stay at the clients, with commas between: head, body, or the names of the model's"
 SAMPLES_CAP = "believe a client's sample count up to so many times the median of the clients' counts, or none"
 
 
@@ -40,6 +41,7 @@ class StrategySettings(BaseModel):
     personal: bool = Field(
         False, description="let clients keep a model of their own, and use the mixture that suits their data best"
     )
+    personal_layers: Annotated[tuple[str, ...], LAYERS] = Field((), description=PERSONAL_LAYERS)
     optimizer: Literal["sgd", "adam"] = Field("sgd", description="local optimiser")
     lr: float | str = Field(
         0.05, description="local learning rate, or step:START:FACTOR:ROUNDS, cosine:START:END:ROUNDS"
@@ -83,9 +85,13 @@ class StrategySettings(BaseModel):
         """Refuse an unknown strategy, its parameters, or mixing what cannot be mixed, before anything costly begins."""
         self.make()
 
+    def bare(self) -> Strategy:
+        """The strategy with its parameters and nothing around it, not begun."""
+        return make_strategy(self.strategy, self.parameters)
+
     def make(self) -> Strategy:
         """The strategy, not begun, with the defences around it that are set. ``begin`` takes it."""
-        strategy = make_strategy(self.strategy, self.parameters)
+        strategy = self.bare()
         if self._mix is not None and strategy.unmixable:
             raise UserError(
                 f"robust is {self.robust!r}, and in {self.strategy} {strategy.unmixable}. Leave robust out; clip works "

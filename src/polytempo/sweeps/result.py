@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polytempo.learn.metrics import Scale
+from polytempo.report.facts.scales import common_scale
 from polytempo.report.facts.significance import t_interval
 from polytempo.report.run import Run
 from polytempo.sweeps.space import Assigned, as_words, shown_name
@@ -56,12 +58,12 @@ class Trial:
 
     @property
     def validation(self) -> Scores:
-        """Accuracy of used models on validation rows."""
+        """Of used models on validation rows."""
         return Scores.of(() if self.failure else self.runs, VALIDATION)
 
     @property
     def test(self) -> Scores:
-        """Accuracy of used models on test rows. To choose by it would make it worthless."""
+        """Of used models on test rows. To choose by it would make it worthless."""
         return Scores.of(() if self.failure else self.runs, TEST)
 
     @property
@@ -83,7 +85,13 @@ class Sweep:
     def best(self) -> Trial | None:
         """The trial with the best mean on validation rows; None where there are no validation rows."""
         scored = [one for one in self.trials if not math.isnan(one.validation.mean)]
-        return max(scored, key=lambda one: one.validation.mean, default=None)
+        sign = 1 if self.scale.higher_is_better else -1
+        return max(scored, key=lambda one: sign * one.validation.mean, default=None)
+
+    @property
+    def scale(self) -> Scale:
+        """The metric of its runs."""
+        return common_scale(self.runs)
 
     @property
     def runs(self) -> list[Run]:
@@ -108,8 +116,8 @@ class Sweep:
         }
 
     def plot(self, path: Path | str | None = None) -> "Figure":
-        """A heat map of the validation accuracy over the first two names; of a search, one panel per name. Saved if a
-        path is given."""
+        """A heat map of the metric on validation rows over the first two names; of a search, one panel per name. Saved
+        if a path is given."""
         from polytempo.report.drawing import canvas  # matplotlib is slow to load
         from polytempo.sweeps.plot import sweep_figure
 
@@ -127,7 +135,7 @@ class Sweep:
         best = self.best
         if best is None:
             return f"{tried}; none is chosen without validation rows"
-        return f"{tried}; best by validation: {best.words} (test {best.test.mean:.1%})"
+        return f"{tried}; best by validation: {best.words} (test {self.scale.shown(best.test.mean)})"
 
 
 def _plain(assigned: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from polytempo.core.errors import DivergenceError, UserError
+from polytempo.report.facts.scales import common_scale
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished, write_json
 from polytempo.sim.experiment import Experiment, make_experiment
@@ -131,7 +132,8 @@ def _by_search(base: Experiment, plan: SweepPlan, trials: int, directory: Path, 
 
         (trial,) = _all_of(base, plan, [assigned], directory, one_of)
         done[trial.words] = trial
-        return trial.validation.mean
+        mean = trial.validation.mean
+        return mean if common_scale(trial.runs).higher_is_better else -mean
 
     searched(plan.grid, plan.ranges, trials, base.seed, tried)
     return list(done.values())

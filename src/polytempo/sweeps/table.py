@@ -6,7 +6,8 @@ import rich.box
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.report.facts.numbers import NOTHING, counted, percent
+from polytempo.learn.metrics import Scale
+from polytempo.report.facts.numbers import NOTHING, counted
 from polytempo.sweeps.result import Scores, Sweep
 from polytempo.sweeps.space import shown_name, value_text
 
@@ -15,7 +16,7 @@ def sweep_table(sweep: Sweep) -> Table:
     """For the terminal: a row per trial with mean, deviation and 95 % interval over seeds, the chosen one bold. The
     scores are those on validation rows; without these rows, those on test rows."""
     best = sweep.best
-    measure = "test %" if best is None else "validation %"
+    measure = f"{'test' if best is None else 'validation'} {sweep.scale.unit}"
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for name in sweep.names:
         table.add_column(shown_name(name).replace("_", " "), justify="right", min_width=8, overflow="fold")
@@ -24,7 +25,7 @@ def sweep_table(sweep: Sweep) -> Table:
     for trial in sweep.trials:
         scores = trial.test if best is None else trial.validation
         cells = [value_text(trial.assigned[name]) for name in sweep.names]
-        cells += ["diverged", NOTHING, NOTHING, "0"] if trial.failure else _score_cells(scores)
+        cells += ["diverged", NOTHING, NOTHING, "0"] if trial.failure else _score_cells(scores, sweep.scale)
         table.add_row(*(Text(cell, style="bold" if trial is best else "") for cell in cells))
     return table
 
@@ -37,10 +38,13 @@ def remarks(sweep: Sweep) -> list[str]:
             "Nothing is chosen: there are no validation rows. The best of these scores would be chosen by the test "
             "rows, and look better than it is. Give a --validation-share above 0."
         ]
-    test = best.test
-    spread = "" if math.isnan(test.low) else f" ± {percent(test.deviation)}, 95 % interval {_interval(test)}"
+    test, scale = best.test, sweep.scale
+    spread = (
+        "" if math.isnan(test.low) else f" ± {scale.number(test.deviation)}, 95 % interval {_interval(test, scale)}"
+    )
+    percent = " %" if scale.share else ""
     told = [
-        f"Best by validation: {best.words}. Its test accuracy: {percent(test.mean)}{spread} %, "
+        f"Best by validation: {best.words}. Its test {scale.name}: {scale.number(test.mean)}{spread}{percent}, "
         f"{counted(test.seeds, 'seed')}. Test rows had no part in the choice."
     ]
     if len(sweep.seeds) == 1:
@@ -48,10 +52,11 @@ def remarks(sweep: Sweep) -> list[str]:
     return told
 
 
-def _score_cells(scores: Scores) -> list[str]:
-    interval = NOTHING if math.isnan(scores.low) else _interval(scores)
-    return [percent(scores.mean), percent(scores.deviation), interval, str(scores.seeds)]
+def _score_cells(scores: Scores, scale: Scale) -> list[str]:
+    interval = NOTHING if math.isnan(scores.low) else _interval(scores, scale)
+    deviation = NOTHING if math.isnan(scores.deviation) else scale.number(scores.deviation)
+    return [scale.number(scores.mean), deviation, interval, str(scores.seeds)]
 
 
-def _interval(scores: Scores) -> str:
-    return f"{percent(scores.low)} to {percent(scores.high)}"
+def _interval(scores: Scores, scale: Scale) -> str:
+    return f"{scale.number(scores.low)} to {scale.number(scores.high)}"

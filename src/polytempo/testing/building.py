@@ -86,6 +86,11 @@ def tiny_proxies() -> ProxyData:
     return ProxyData(data.x, data.y, np.array([0, 15, 24]), data.classes)
 
 
+def two_layers(_: object = None) -> nn.Module:
+    """A model with a body, ``0``, and a head, ``2``."""
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
 def simulator(
     strategy: Strategy,
     clients: int = 3,
@@ -100,17 +105,21 @@ def simulator(
     asking: str | None = None,
     partition: str = "iid",
     uploads: Uploads | None = None,
+    personal_layers: tuple[str, ...] = (),
 ) -> Simulator:
-    """A simulator of a linear model (4 inputs, 3 classes) on 20 samples per client."""
+    """A simulator of a linear model (4 inputs, 3 classes) on 20 samples per client; where layers are private, of one
+    with a hidden layer of 5."""
+    private = personal_layers or strategy.personal_layers
     federation = make_federation(tiny_dataset(20 * clients), partition, clients, seed=0, drifts=drifts)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = nn.Sequential(nn.Linear(4, 3))
-    learner = Learner(module, engine)
+        module = two_layers() if private else nn.Sequential(nn.Linear(4, 3))
+    initial = initial_vector(module)
+    learner = Learner(module, engine).with_private(private, initial)
     work = work or Work(steps=4, epochs=None, batch_size=4, lr=0.1)
-    proxies = ProxySets(learner, *tiny_proxies()[:3], work, seed=0)
-    given = {"proxies": proxies, **(objects or {})}
-    setting = Setting(initial_vector(module), learner.schema, work, participation, objects=given)
+    proxies = {} if private else {"proxies": ProxySets(learner, *tiny_proxies()[:3], work, seed=0)}
+    given = {**proxies, **(objects or {})}
+    setting = Setting(learner.layers.shared_of(initial), learner.schema, work, participation, objects=given)
     strategy.begin(setting)
     world = World(
         federation,

@@ -39,7 +39,7 @@ WORLDS = {
 
 
 def linear(_: object) -> nn.Module:
-    """The model of ``simulator``."""
+    """The model of ``simulator``, where no layers are private."""
     return nn.Sequential(nn.Linear(4, 3))
 
 
@@ -136,14 +136,14 @@ def simulated(
     engine = "auto" if strategy.needs_proxies else "eager"  # a server trains on its proxy sets as it likes
     sim = simulator(strategy, CLIENTS, devices, Stop(updates=20), participation=parse_quota(quota), engine=engine)
     check_packable(strategy)
-    np.save(directory / "init.npy", strategy.setting.initial.numpy())
+    np.save(directory / "init.npy", sim.learner.layers.whole(strategy.setting.initial, None).numpy())
     recorder = Recorder(sim)
     sim.run()
     settings = {
         "strategy": name,
         "parameters": dict(parameters or {}),
         "personal": personal,
-        "model": "polytempo.testing.scripts:linear",
+        "model": f"polytempo.testing.{'building:two_layers' if strategy.personal_layers else 'scripts:linear'}",
         "init": directory / "init.npy",
         "participation": quota,
         "steps": 4,

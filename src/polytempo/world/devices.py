@@ -202,6 +202,14 @@ def make_devices(spec: str, clients: int, seed: int) -> Devices:
     return Devices(seed, *hardware[:4], joins, on, off, kinds=hardware.kinds)
 
 
+def devices_with(seconds_per_step: np.ndarray, clients: int, seed: int) -> Devices:
+    """Devices with these mean seconds per step; communication takes no time, and everybody is always there."""
+    if len(seconds_per_step) != clients:
+        raise UserError(f"devices has the seconds of {len(seconds_per_step)} clients. Expected those of {clients}.")
+    free, always = np.full(clients, np.inf), np.full(clients, math.inf)
+    return Devices(seed, seconds_per_step, free, free, np.zeros(clients), np.zeros(clients), always, np.zeros(clients))
+
+
 def device_file(spec: str) -> Path | None:
     """The path, if the words name no mix but a file: any that exists, or one that ends in .toml."""
     is_mix = spec.partition(":")[0] in device_mixes

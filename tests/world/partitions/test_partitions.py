@@ -110,6 +110,13 @@ def test_groups_divide_clients_and_labels_in_the_shares_of_the_paper() -> None:
     assert labels_of == [[0, 1], [2, 3], [4, 5, 6], [7, 8, 9]]
 
 
+@pytest.mark.parametrize(("labels", "clients", "sizes"), [(2, 6, [3, 3]), (10, 3, [1, 1, 1]), (1, 4, [4])])
+def test_few_labels_or_clients_make_as_many_equal_groups(labels: int, clients: int, sizes: list[int]) -> None:
+    federation = make_federation(toy(60 * labels, labels), "groups", clients, seed=0)
+    assert federation.groups is not None
+    assert np.bincount(federation.groups).tolist() == sizes
+
+
 @settings(max_examples=20)
 @given(groups=st.integers(1, 10), seed=st.integers(0, 1000))
 def test_groups_never_have_a_label_in_common(groups: int, seed: int) -> None:
@@ -178,7 +185,7 @@ def test_a_rotation_client_draws_40_to_90_percent_from_its_dominant_cluster(clus
     assert federation.groups is not None
     train_images = federation.dataset.train_size // clusters
     for client in range(len(federation)):
-        train, test, _ = federation.client(client)
+        train, test, *_ = federation.client(client)
         share = np.bincount(train // train_images, minlength=clusters) / len(train)
         assert np.abs(share - federation.mixtures[client]).max() <= 1 / len(train)
         assert federation.groups[client] == federation.mixtures[client].argmax()
@@ -202,7 +209,7 @@ def test_natural_clients_are_the_first_users_with_all_their_rows() -> None:
 def test_natural_clients_have_at_least_two_samples() -> None:
     dataset = Dataset("tiny", np.zeros((5, 1), np.float32), np.zeros(5, int), 1, 5, np.array([3, 1, 3, 3, 8]))
     assert natural_clients(dataset) == 1
-    train, test, _ = make_federation(dataset, "natural", 1, 0).client(0)
+    train, test, *_ = make_federation(dataset, "natural", 1, 0).client(0)
     assert sorted([*train, *test]) == [0, 2, 3]
 
 
@@ -263,7 +270,7 @@ def test_what_is_no_npz_is_refused(tmp_path: Path) -> None:
         ("iid", 0, "at least one client"),
         ("labels:11", 5, "more than the 10 labels"),
         ("labels:10", 200, "label 0 to 200 clients, and toy has 120 samples"),
-        ("groups", 3, "3 clients in 4 groups"),
+        ("groups:4", 3, "3 clients in 4 groups"),
         ("groups:11", 50, "10 labels in 11 groups"),
         ("class:1-1", 5, "gives each of its 10 labels a client"),
         ("class:3-11", 5, "more than the 10 labels"),

@@ -34,6 +34,14 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o644, *, shared: bool =
             os.fsync(descriptor)
 
 
+def same_file(known: Path, path: Path, mode: int = 0o644) -> None:
+    """Another name for a file, or a copy of it on a file system without links."""
+    try:
+        os.link(known, path)
+    except OSError:
+        write_bytes(path, known.read_bytes(), mode)
+
+
 def set_aside(path: Path) -> Path | None:
     """Move a file that somebody may miss out of the way of a new one: to where it is now, or None if it cannot be
     moved."""

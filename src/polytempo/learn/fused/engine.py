@@ -72,6 +72,7 @@ class _Training:
         self._anchor = np.zeros(0, np.float32) if anchor is None else _vector(anchor, plan)
         self._linear = np.zeros(0, np.float32) if linear is None else _vector(linear, plan)
         self._mask = np.zeros(0, np.bool_) if job.mask is None else _vector(job.mask, plan)
+        self._kept = np.zeros(0, np.bool_) if job.kept is None else _vector(job.kept, plan)
         self._began = _vector(job.start, plan)
         self.w = np.concatenate([self._began, np.zeros(LANES, np.float32)])
         self._gradient = np.zeros(len(self.w), np.float32)
@@ -96,6 +97,7 @@ class _Training:
             self._anchor,
             self._linear,
             self._mask,
+            self._kept,
             _indices(np.array([refresh.at_step for refresh in refreshes])),
             np.array([refresh.rebase for refresh in refreshes], np.bool_),
             fresh,

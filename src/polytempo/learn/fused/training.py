@@ -89,9 +89,10 @@ def adam(gradient, w, first_moment, second_moment, step, options):
 
 
 @kernel
-def refresh(w, fresh, began, rebase):
+def refresh(w, fresh, began, rebase, kept):
     for i in range(len(fresh)):
-        w[i] = w[i] + (fresh[i] - began[i]) if rebase else fresh[i]
+        if len(kept) == 0 or not kept[i]:
+            w[i] = w[i] + (fresh[i] - began[i]) if rebase else fresh[i]
 
 
 @inlined
@@ -121,12 +122,12 @@ def _sources() -> str:
 def _compiled(sources: str) -> Callable[..., Any]:
     def train(
         stages, table, scratch, options, first, last, w, gradient, moments, x, y, rows, offsets, anchor, linear,
-        mask, refresh_at, refresh_rebase, fresh, began,
+        mask, kept, refresh_at, refresh_rebase, fresh, began,
     ):  # fmt: skip
         """Train ``w`` in place (it has LANES zeros after its end) from step ``first`` to before step ``last``; the step
         whose labels are wrong, or FINISHED. ``gradient`` (as long as ``w``) and ``moments`` begin as zeros and are
         what the optimiser keeps between calls. An empty anchor is ``began``, the start or the last refresh; an empty
-        linear term is zero and an empty mask is true everywhere."""
+        linear term is zero, an empty mask is true everywhere, and refreshes change all where ``kept`` is empty."""
         assert len(sources) > 0
         weights = w[: len(w) - LANES]
         frames, deltas = np.zeros(scratch[0], np.float32), np.zeros(scratch[0], np.float32)
@@ -136,7 +137,7 @@ def _compiled(sources: str) -> Callable[..., Any]:
         refreshed = 0
         for step in range(first, last + 1):
             while refreshed < len(refresh_at) and (refresh_at[refreshed] == step or step == last):
-                refresh(weights, fresh[refreshed], began, refresh_rebase[refreshed])
+                refresh(weights, fresh[refreshed], began, refresh_rebase[refreshed], kept)
                 began = fresh[refreshed]
                 refreshed += 1
             if step == last:  # only refreshes come after the last step

@@ -11,13 +11,20 @@ from polytempo.core.registry import unknown
 from polytempo.learn.rules.apfl import ApflRule
 from polytempo.learn.rules.ditto import DittoRule
 from polytempo.learn.rules.fedala import FedAlaRule
+from polytempo.learn.rules.fedrep import FedRepRule
 from polytempo.learn.rules.jury import JuryRule
 from polytempo.learn.rules.rule import Rule
 
 if TYPE_CHECKING:
     from polytempo.learn.learner import Assignment, Learner
 
-RULES: dict[str, type[Rule]] = {"jury": JuryRule, "ditto": DittoRule, "apfl": ApflRule, "fedala": FedAlaRule}
+RULES: dict[str, type[Rule]] = {
+    "jury": JuryRule,
+    "ditto": DittoRule,
+    "apfl": ApflRule,
+    "fedala": FedAlaRule,
+    "fedrep": FedRepRule,
+}
 
 
 def rule_of(personal: Personal | None) -> type[Rule]:

@@ -36,13 +36,14 @@ class ApflRule(Rule):
         w = began = job.start.numpy()
         v = w if memory is None else memory.average
         alpha = self._given["alpha"] if memory is None else memory.numbers["alpha"]
-        gradients = Gradients(self._learner.engine, job, self._learner.schema.parameter_count)
+        gradients = Gradients(self._learner.engine, job, self._learner.layers.model.parameter_count)
         moving_w, moving_v = Optimiser(job.work, job.lr), Optimiser(job.work, job.lr)
         for step in range(len(job.batches) + 1):
             refreshes, goes_on = job.due(step)
             for refresh in refreshes:
                 sent = refresh.weights.numpy()
-                w, began = sent + (w - began) if refresh.rebase else sent, sent
+                fresh = sent + (w - began) if refresh.rebase else sent
+                w, began = fresh if job.kept is None else np.where(job.kept.numpy(), w, fresh), sent
             if not goes_on:
                 break
             at_w, at_u = gradients.at(w, step, job.objective), gradients.at(mixture(v, w, alpha), step)

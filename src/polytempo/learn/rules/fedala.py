@@ -44,7 +44,7 @@ class FedAlaRule(Rule):
 
     def __init__(self, learner: "Learner", a: "Assignment", served: Tensor, candidate: int | None) -> None:
         super().__init__(learner, a, served, candidate)
-        self._top = top_layers(learner.schema, int(self._given["layers"]))
+        self._top = top_layers(learner.layers.model, int(self._given["layers"]))
         self._learned = _learned(learner, a, served.numpy(), self._top)
 
     def start(self, served: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class FedAlaRule(Rule):
             return 0.0
         given, epochs = a.order.personal.parameters, 1
         if not _has_learned(a.memory):
-            top = top_layers(learner.schema, int(given["layers"]))
+            top = top_layers(learner.layers.model, int(given["layers"]))
             epochs = _learned(learner, a, a.order.weights.numpy(), top).epochs
         return float(epochs * _steps_per_epoch(_sample_size(len(a.rows), given["percent"]), a.order.work.batch_size))
 
@@ -124,7 +124,7 @@ def _learned(learner: "Learner", a: "Assignment", served: np.ndarray, top: np.nd
     most = 1 if _has_learned(a.memory) else MOST_EPOCHS
     rng = stream(a.seed, "rows for local aggregation", a.order.client, a.count)
     rows = rng.choice(a.rows, _sample_size(len(a.rows), given["percent"]), replace=False)
-    job, parameters = _job(learner, a, rows, rng), learner.schema.parameter_count
+    job, parameters = _job(learner, a, rows, rng), learner.layers.model.parameter_count
     gradients, last = Gradients(learner.engine, job, parameters), len(job.batches) - 1
     losses: list[float] = []
     epochs = 0
@@ -144,7 +144,9 @@ def _job(learner: "Learner", a: "Assignment", rows: np.ndarray, rng: np.random.G
     whether the weights still move."""
     work = replace(a.order.work, weight_decay=0.0)
     batches = learner.batches(rows, work, _steps_per_epoch(len(rows), work.batch_size), rng)
-    return Job(tensor_of(np.zeros(learner.schema.size, np.float32)), a.x, a.y, batches, work, rate_at(work.lr, a.count))
+    return Job(
+        tensor_of(np.zeros(learner.layers.model.size, np.float32)), a.x, a.y, batches, work, rate_at(work.lr, a.count)
+    )
 
 
 def _loss(learner: "Learner", job: Job, weights: np.ndarray, step: int) -> float:

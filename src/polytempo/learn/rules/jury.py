@@ -31,7 +31,7 @@ class JuryRule(Rule):
         scores = judge(a.memory, served.numpy(), a.dealt.jury, self._score, a.dealt.changed)
         self.scores = scores if scores.rows else None
         self._begun = begin(a.memory, scores, a.order.personal, chooses=candidate is not None)
-        trained = trained_entries(learner.schema, a.order.mask, a.order.trainable)
+        trained = trained_entries(learner.layers.model, a.order.mask, a.order.trainable)
         self._trained = None if trained is None else trained.numpy()
 
     def start(self, served: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class JuryRule(Rule):
         if not self._begun.beta:
             return trained
         start = self.start(served).numpy()
-        return tensor_of(outgoing(trained.numpy(), start, served.numpy(), self._learner.schema.parameter_count))
+        return tensor_of(outgoing(trained.numpy(), start, served.numpy(), self._learner.layers.model.parameter_count))
 
     def remembered(self, trained: Tensor, steps: int) -> ClientMemory | None:
         dealt = self._a.dealt

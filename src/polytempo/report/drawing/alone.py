@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from polytempo.report.drawing.canvas import GRID, INK, SMALL, canvas, legend_above, name_axes, name_rows
+from polytempo.report.drawing.canvas import GRID, INK, SMALL, canvas, column, legend_above, name_axes, name_rows
 from polytempo.report.facts.alone import Standings
 from polytempo.report.facts.choosing import evenly
 
@@ -17,14 +17,13 @@ from polytempo.report.facts.choosing import evenly
 VERDICTS = {1: ("#0072b2", "better off"), 0: ("#b8bec7", "equal"), -1: ("#d55e00", "worse off")}
 HALF = 0.36  # the height of the highest bar, in rows
 LINE = 0.03  # the height of the line that stands for no gain
-WIDTH = 10.2  # inches: the whole page
 MOST = 200  # bars in a row; of more clients, these are evenly chosen
 
 
 def gains_over_alone(rows: Sequence[tuple[str, Standings]]) -> Figure:
     """One row per method, one bar per client, sorted by what it gains over what it has alone. All rows have one
     scale."""
-    figure, axes = canvas(1.1 + 0.72 * len(rows), WIDTH)
+    figure, axes = canvas(1.1 + 0.72 * len(rows), 2 * column())
     full = full_height([clients for _, clients in rows])
     for row, (_, clients) in enumerate(rows):
         axes.axhline(row, color=GRID, linewidth=0.8, zorder=0)
@@ -38,7 +37,7 @@ def gains_over_alone(rows: Sequence[tuple[str, Standings]]) -> Figure:
     keys: list[Any] = [Patch(color=colour, label=name) for colour, name in VERDICTS.values()]
     if any(clients.slow.any() for _, clients in rows):
         keys.append(Line2D([], [], color=INK, marker="^", markersize=3.5, linestyle="", label="slow device"))
-    legend_above(axes, keys, WIDTH)
+    legend_above(axes, keys, 2 * column())
     return figure
 
 

@@ -13,8 +13,8 @@ from matplotlib.patches import Patch
 from polytempo.report.drawing.canvas import (
     INK,
     SMALL,
-    WIDTH,
     canvas,
+    column,
     legend_above,
 )
 from polytempo.report.drawing.colours import ink_on
@@ -72,7 +72,7 @@ def arrival_timeline(run: Run, colour: str) -> Figure:
     losses = [loss for loss in losses if loss.time <= until]
     late = [bar for bar in bars if bar.arrived > bar.in_time()]
 
-    figure, axes = canvas(height=1.2 + 0.23 * max(len(chosen), 3), width=2 * WIDTH)
+    figure, axes = canvas(height=1.2 + 0.23 * max(len(chosen), 3), width=2 * column())
     for one in dict.fromkeys(bar.colour for bar in bars):
         same = [bar for bar in bars if bar.colour == one]
         ends = [min(bar.arrived, until) for bar in same]
@@ -82,7 +82,7 @@ def arrival_timeline(run: Run, colour: str) -> Figure:
     _draw_losses(axes, losses)
     _write_steps(axes, bars, until)
     _write_numbers(axes, groups, until, colours)
-    legend_above(axes, _keys(any(bar.group is None for bar in bars), bool(late), bool(losses)), 2 * WIDTH)
+    legend_above(axes, _keys(any(bar.group is None for bar in bars), bool(late), bool(losses)), 2 * column())
     name_clients(axes, chosen, until, end)
     axes.set_yticks([NUMBERS, *row_of.values()], ["group", *map(str, row_of)], fontsize=SMALL)
     axes.set_ylim(len(chosen) - 0.3, NUMBERS - 0.6)
@@ -160,7 +160,7 @@ def _draw_losses(axes: Axes, losses: Sequence[_Loss]) -> None:
 
 def _write_steps(axes: Axes, bars: Sequence[_Bar], until: float) -> None:
     """The number of steps on each bar that is long enough for it."""
-    points_per_second = 0.93 * 2 * WIDTH * 72 / max(until, 1e-9)
+    points_per_second = 0.93 * 2 * column() * 72 / max(until, 1e-9)
     for bar in bars:
         end = min(bar.in_time(), until)
         if (end - bar.began) * points_per_second < 0.65 * STEPS_SIZE * len(str(bar.steps)) + 3:

@@ -3,8 +3,11 @@
 import io
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -16,11 +19,16 @@ from polytempo.core.errors import UserError
 
 TEXT, SMALL = 9.0, 7.5  # points
 INK, GRID = "#24292f", "#dfe3e8"
+DOTS_PER_INCH = 300  # in a bitmap
 LONGEST = 44  # characters in the name of a method
-WIDTH, HEIGHT = 5.0, 3.2  # inches, so that text stays readable on a phone
+COLUMN, HEIGHT = 5.0, 3.2  # inches of a figure on the page, so that text stays readable on a phone
+LEGEND_LINE = 0.17  # inches
+FREE_LINES = 2  # of a legend, for which every figure has room
+
+_column = ContextVar("column", default=COLUMN)
 
 
-class Drawing(Figure):
+class NotebookFigure(Figure):
     """A figure that a notebook shows also where pyplot is not loaded."""
 
     def _repr_png_(self) -> bytes:
@@ -29,9 +37,26 @@ class Drawing(Figure):
         return file.getvalue()
 
 
-def canvas(height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, Axes]:
-    """An empty figure with one styled pair of axes. No pyplot: figures are plain objects that need no display."""
-    figure = Drawing(figsize=(width, height), layout="constrained")
+def column() -> float:
+    """The width in inches of a figure that is one of two side by side. A wide one has twice as much."""
+    return _column.get()
+
+
+@contextmanager
+def columns_of(inches: float) -> Iterator[None]:
+    """What is drawn meanwhile fits columns of this width. Letters keep their size."""
+    token = _column.set(inches)
+    try:
+        yield
+    finally:
+        _column.reset(token)
+
+
+def canvas(height: float | None = None, width: float | None = None) -> tuple[Figure, Axes]:
+    """An empty figure with one styled pair of axes, by default a column wide. No pyplot: figures are plain objects that
+    need no display."""
+    height = HEIGHT * min(column() / COLUMN, 1) if height is None else height
+    figure = NotebookFigure(figsize=(width or column(), height), layout="constrained")
     return figure, styled(figure.add_subplot())
 
 
@@ -59,9 +84,13 @@ def name_rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6))
 
 
-def legend_above(axes: Axes, handles: Sequence[Artist], width: float = WIDTH) -> None:
+def legend_above(axes: Axes, handles: Sequence[Artist], width: float | None = None) -> None:
     """A legend over axes of this width in inches, in as many columns as the labels leave room for, so that it never
-    covers data."""
+    covers data. A figure that is laid out by itself grows for a long one."""
+    figure = axes.get_figure(root=True)
+    if figure is not None and figure.get_layout_engine() is not None:
+        more = _lines(handles, width) - FREE_LINES
+        figure.set_figheight(figure.get_figheight() + LEGEND_LINE * max(more, 0))
     axes.legend(
         handles=handles,
         loc="lower left",
@@ -76,14 +105,18 @@ def legend_above(axes: Axes, handles: Sequence[Artist], width: float = WIDTH) ->
     )
 
 
-def legend_height(handles: Sequence[Artist], width: float = WIDTH) -> float:
+def legend_height(handles: Sequence[Artist], width: float | None = None) -> float:
     """The room that ``legend_above`` needs over axes of this width, in inches."""
-    return 0.1 + 0.17 * -(-len(handles) // _columns(handles, width)) if handles else 0.1
+    return 0.1 + LEGEND_LINE * _lines(handles, width)
 
 
-def _columns(handles: Sequence[Artist], width: float = WIDTH) -> int:
+def _lines(handles: Sequence[Artist], width: float | None) -> int:
+    return -(-len(handles) // _columns(handles, width)) if handles else 0
+
+
+def _columns(handles: Sequence[Artist], width: float | None) -> int:
     lengths = [len(str(handle.get_label())) + 6 for handle in handles]
-    per_line = int(72 * width / WIDTH)  # characters of this size across a figure, a key counted as six
+    per_line = int(72 * (width or column()) / COLUMN)  # characters of this size across a figure, a key counted as six
     return len(handles) if sum(lengths) <= per_line else max(1, per_line // max(lengths))
 
 
@@ -105,11 +138,12 @@ def check_ending(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Save in the format that the path's ending names."""
+    """Save in the format that the path's ending names: letters as text in SVG and as TrueType in PDF, no date."""
     check_ending(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "polytempo"}):
-        figure.savefig(path, dpi=160)
+    dated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "polytempo", "pdf.fonttype": 42}):
+        figure.savefig(path, dpi=DOTS_PER_INCH, metadata=dated.get(path.suffix.removeprefix(".").lower()))
 
 
 def inline_svg(figure: Figure, name: str) -> str:

@@ -13,8 +13,9 @@ from matplotlib.patches import Patch
 from polytempo.report.drawing.canvas import (
     INK,
     SMALL,
-    WIDTH,
+    NotebookFigure,
     canvas,
+    column,
     legend_above,
     legend_height,
     name_axes,
@@ -23,7 +24,7 @@ from polytempo.report.drawing.canvas import (
     styled,
 )
 from polytempo.report.drawing.colours import GROUP_COLOURS, group_colours
-from polytempo.report.drawing.lines import bar, draw_lines, key, keys
+from polytempo.report.drawing.lines import bar, draw_lines, key, keys, limit_bars
 from polytempo.report.drawing.matrices import UNKNOWN, coarse, groups_beside
 from polytempo.report.drawing.tree import keys_of_groups
 from polytempo.report.facts.choosing import evenly
@@ -31,17 +32,24 @@ from polytempo.report.facts.clusters import clusters_over_time, has_fit
 from polytempo.report.facts.contenders import DASHES, contenders_of
 from polytempo.report.facts.courses import POINTS
 from polytempo.report.facts.lineage import NO_GROUP, groups_at, largest_group
-from polytempo.report.facts.numbers import percent
+from polytempo.report.facts.scales import in_column
 from polytempo.report.run import Run
+from polytempo.sim.result import Result
 
 BARS = 40
 
 
-def similarity(run: Run, colour: str) -> Figure | None:
-    """How alike the clients are, as the method knows it, ordered by cluster and then by true group; None where it never
-    compared anybody."""
+def has_similarity(run: Run) -> bool:
+    """Did the method ever compare two clients?"""
     if run.similarity is None or not len(run.per_client("per_client_cluster", -1)):
-        return None
+        return False
+    among_others = ~np.eye(len(run.similarity), dtype=bool)
+    return not np.isnan(run.similarity[among_others]).all()
+
+
+def similarity(run: Run, colour: str) -> Figure:
+    """How alike the clients are, as the method knows it, ordered by cluster and then by true group. Only for a run in
+    which clients were compared."""
     cluster_of = run.per_client("per_client_cluster", -1).astype(int)
     groups = groups_at(run, np.inf)
     order = np.lexsort((groups, cluster_of))
@@ -49,8 +57,6 @@ def similarity(run: Run, colour: str) -> Figure | None:
     matrix = np.array(run.similarity, dtype=float)[np.ix_(order, order)]
     np.fill_diagonal(matrix, np.nan)
     compared = matrix[~np.isnan(matrix)]
-    if not len(compared):
-        return None
     low, high = np.percentile(compared, (1, 99))
     missing = len(compared) < clients * (clients - 1)
     np.fill_diagonal(matrix, high)
@@ -105,21 +111,19 @@ def accuracy_per_cluster(run: Run, colour: str) -> Figure:
     for row, cluster in enumerate(clusters.tolist()):
         members = np.flatnonzero(cluster_of == cluster)
         shade = colours[largest_group(members, groups)]
-        bar(axes, row, 100 * accuracy[members], shade, 1.0, percent(float(accuracy[members].mean())), 0.6)
+        note = in_column(Result.accuracy, run.scale, float(accuracy[members].mean()))
+        bar(axes, row, run.scale.factor * accuracy[members], shade, 1.0, note, 0.6)
         labels.append(f"cluster {cluster} ({len(members)})")
     name_rows(axes, labels)
-    axes.set_xlim(0, 112)
-    axes.set_xticks(range(0, 101, 20))
-    name_axes(axes, "final accuracy (%)", "cluster (clients)")
+    limit_bars(axes, run.scale)
+    name_axes(axes, f"final {run.scale.axis}", "cluster (clients)")
     _legend_of_groups(axes, colours)
     return figure
 
 
-def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
-    """The mean accuracy of each cluster's clients while it lasted; None where there are too many to tell apart."""
+def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure:
+    """The mean accuracy of each cluster's clients while it lasted."""
     family = clusters_over_time(run)
-    if not family:
-        return None
     times = run.over_evaluations("time")
     figure, axes = canvas()
     drawn: list[Line2D] = []
@@ -134,10 +138,14 @@ def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
         drawn.append(key(f"cluster {number}", shade, dash, 0.9 if cluster.parts else 1.6))
         kept = evenly(len(times), POINTS)
         axes.plot(
-            times[kept], 100 * np.array(values)[kept], color=shade, linestyle=dash, linewidth=drawn[-1].get_linewidth()
+            times[kept],
+            run.scale.factor * np.array(values)[kept],
+            color=shade,
+            linestyle=dash,
+            linewidth=drawn[-1].get_linewidth(),
         )
     axes.set_xlim(left=0)
-    name_axes(axes, "virtual time (s)", "accuracy (%)")
+    name_axes(axes, "virtual time (s)", run.scale.axis)
     legend_above(axes, drawn)
     return figure
 
@@ -145,9 +153,10 @@ def accuracy_per_cluster_over_time(run: Run, colour: str) -> Figure | None:
 def _square_axes(legend: float) -> tuple[Figure, Axes, Axes]:
     """Square axes without grid for a matrix, with room above for a legend, and narrow ones beside it for its scale.
     (A constrained layout leaves a square in the middle of nowhere.)"""
-    side, left, bottom, width = 3.75, 0.6, 0.2, WIDTH
+    left, bottom, width = 0.6, 0.2, column()
+    side = width - left - 0.65
     height = bottom + side + legend
-    figure = Figure(figsize=(width, height))
+    figure = NotebookFigure(figsize=(width, height))
     axes = styled(figure.add_axes((left / width, bottom / height, side / width, side / height)))
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)

@@ -13,7 +13,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, legend_above, legend_height, name_axes, styled
+from polytempo.report.drawing.canvas import (
+    INK,
+    SMALL,
+    NotebookFigure,
+    column,
+    legend_above,
+    legend_height,
+    name_axes,
+    styled,
+)
 from polytempo.report.drawing.colours import group_colours
 from polytempo.report.drawing.matrices import UNKNOWN, coarse, groups_beside
 from polytempo.report.drawing.tree import keys_of_groups
@@ -56,7 +65,7 @@ def heat_maps(run: Run, graphs: Sequence[Graph], colour: str) -> Figure:
     _scale(figure, panels, 0.55, OF_OTHERS, shades, "another’s weight")
     _scale(figure, panels, 0.0, OF_ITSELF, Normalize(0.0, 1.0), "own weight")
     if handles:
-        legend_above(panels[0], handles, 2 * WIDTH)
+        legend_above(panels[0], handles, 2 * column())
     return figure
 
 
@@ -89,7 +98,7 @@ def networks(run: Run, graphs: Sequence[Graph], colour: str) -> Figure:
                     str(client), tuple(place), xytext=(5, 4), textcoords="offset points", fontsize=6, color=INK
                 )
     if handles:
-        legend_above(panels[0], handles, 2 * WIDTH)
+        legend_above(panels[0], handles, 2 * column())
     return figure
 
 
@@ -101,15 +110,15 @@ def _high(matrices: Sequence[np.ndarray]) -> float:
 
 def _panels(graphs: Sequence[Graph], handles: Sequence[Artist], right: float) -> tuple[Figure, list[Axes]]:
     """Square axes, each over its time, with room above for a legend and on the right for scales."""
-    side = (2 * WIDTH - LEFT - right) / ABREAST - GAP
+    side = (2 * column() - LEFT - right) / ABREAST - GAP
     lines = -(-len(graphs) // ABREAST)
-    width = 2 * WIDTH
+    width = 2 * column()
     height = legend_height(handles, width) + lines * (side + BELOW)
-    figure = Figure(figsize=(width, height))
+    figure = NotebookFigure(figsize=(width, height))
     panels = []
     for index, graph in enumerate(graphs):
-        line, column = divmod(index, ABREAST)
-        corner = LEFT + column * (side + GAP), BELOW + (lines - 1 - line) * (side + BELOW)
+        line, place = divmod(index, ABREAST)
+        corner = LEFT + place * (side + GAP), BELOW + (lines - 1 - line) * (side + BELOW)
         axes = styled(figure.add_axes((corner[0] / width, corner[1] / height, side / width, side / height)))
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)

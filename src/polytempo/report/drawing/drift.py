@@ -8,7 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, legend_above, legend_height, name_axes, styled
+from polytempo.report.drawing.canvas import (
+    INK,
+    SMALL,
+    NotebookFigure,
+    column,
+    legend_above,
+    legend_height,
+    name_axes,
+    styled,
+)
 from polytempo.report.facts.lineage import NO_GROUP
 from polytempo.report.facts.numbers import amount
 from polytempo.report.facts.projection import Panel, Projection
@@ -22,7 +31,7 @@ OTHERS = "#bbbbbb"  # smaller clusters
 MARKERS = "os^DvPX*"  # by true group
 
 # Inches
-PANEL_WIDTH, PANEL_HEIGHT = 4.55, 3.1
+PANEL_HEIGHT = 3.1
 BESIDE, BELOW, OVER = 0.35, 0.32, 0.25  # the names of the axes, and the time over a panel
 
 
@@ -34,8 +43,8 @@ def before_and_after(found: Sequence[Projection]) -> Figure:
     markers = _group_markers(np.unique(np.concatenate([panel.groups for panel in panels])).tolist())
     handles = _keys(colours, markers)
     each = OVER + PANEL_HEIGHT + BELOW
-    height = legend_height(handles, 2 * WIDTH) + each * len(found)
-    figure = Figure(figsize=(2 * WIDTH, height))
+    height, wide = legend_height(handles, 2 * column()) + each * len(found), _panel_width()
+    figure = NotebookFigure(figsize=(2 * column(), height))
     for line, projection in enumerate(found):
         before, after = projection.before, projection.after
         titles = (
@@ -43,16 +52,20 @@ def before_and_after(found: Sequence[Projection]) -> Figure:
             f"after it: the evaluation at {amount(after.time)} s",
         )
         bottom = BELOW + each * (len(found) - 1 - line)
-        for column, (panel, title) in enumerate(zip((before, after), titles, strict=True)):
-            left = BESIDE + column * (BESIDE + PANEL_WIDTH)
-            place = np.array((left, bottom, PANEL_WIDTH, PANEL_HEIGHT)) / (2 * WIDTH, height, 2 * WIDTH, height)
-            axes = styled(figure.add_axes(tuple(place)))
+        for place, (panel, title) in enumerate(zip((before, after), titles, strict=True)):
+            left = BESIDE + place * (BESIDE + wide)
+            corners = np.array((left, bottom, wide, PANEL_HEIGHT)) / (2 * column(), height, 2 * column(), height)
+            axes = styled(figure.add_axes(tuple(corners)))
             _draw(axes, panel, projection, colours, markers)
             axes.set_title(title, loc="left", fontsize=SMALL + 0.5, color=INK, pad=4)
-    over_all = figure.add_axes((BESIDE / (2 * WIDTH), each * len(found) / height, 1 - BESIDE / WIDTH, 1e-3))
+    over_all = figure.add_axes((BESIDE / (2 * column()), each * len(found) / height, 1 - BESIDE / column(), 1e-3))
     over_all.axis("off")
-    legend_above(over_all, handles, 2 * WIDTH)
+    legend_above(over_all, handles, 2 * column())
     return figure
+
+
+def _panel_width() -> float:
+    return column() - BESIDE - 0.1
 
 
 def _draw(axes: Axes, panel: Panel, projection: Projection, colours: dict[int, str], markers: dict[int, str]) -> None:
@@ -65,8 +78,8 @@ def _draw(axes: Axes, panel: Panel, projection: Projection, colours: dict[int, s
     axes.plot(*ringed.T, linestyle="", **_RING)
     everywhere = np.concatenate([projection.before.places, projection.after.places])
     middle = (everywhere.max(axis=0) + everywhere.min(axis=0)) / 2
-    reach = np.abs(everywhere - middle).max(axis=0) / (PANEL_WIDTH, PANEL_HEIGHT)
-    half = 1.1 * (reach.max() or 1.0) * np.array((PANEL_WIDTH, PANEL_HEIGHT))
+    reach = np.abs(everywhere - middle).max(axis=0) / (_panel_width(), PANEL_HEIGHT)
+    half = 1.1 * (reach.max() or 1.0) * np.array((_panel_width(), PANEL_HEIGHT))
     axes.set_xlim(middle[0] - half[0], middle[0] + half[0])
     axes.set_ylim(middle[1] - half[1], middle[1] + half[1])
     axes.tick_params(labelbottom=False, labelleft=False)

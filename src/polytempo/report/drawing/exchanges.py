@@ -14,19 +14,21 @@ from polytempo.report.facts.contenders import Contender, mean
 from polytempo.report.facts.courses import band_of
 from polytempo.report.facts.exchanges import cluster_course, course, divergence, uniform_references
 from polytempo.report.facts.numbers import amount
+from polytempo.report.facts.scales import common_scale
 
 
 def accuracy_around_exchanges(contenders: Sequence[Contender]) -> Figure:
     """The accuracy of clients' models on their own data against virtual time: dashed what they had trained before an
     exchange, solid what they were answered with."""
     figure, axes = canvas()
+    scale = common_scale([run for contender in contenders for run in contender.runs])
     for contender in contenders:
-        at, _, before, _ = band_of([course(run, "before", 100) for run in contender.runs])
+        at, _, before, _ = band_of([course(run, "before", scale.factor) for run in contender.runs])
         axes.plot(at, before, color=contender.colour, linestyle="--", linewidth=1.1, **_dot_if_alone(at))
-        after = band_of([course(run, "after", 100) for run in contender.runs])
+        after = band_of([course(run, "after", scale.factor) for run in contender.runs])
         draw_band(axes, contender, after, linestyle="-", **_dot_if_alone(after[0]))
     axes.set_xlim(left=0)
-    name_axes(axes, "virtual time (s)", "accuracy (%)")
+    name_axes(axes, "virtual time (s)", scale.axis)
     of_contenders = [key(contender.label, contender.colour, "-", 2.0) for contender in contenders]
     legend_above(axes, [*of_contenders, key("before", INK, "--", 1.1), key("after", INK, "-", 1.6)])
     return figure
@@ -66,7 +68,8 @@ def cluster_accuracy_over_time(contenders: Sequence[Contender]) -> Figure:
         at, _, middle, _ = band_of(lines)
         axes.plot(at, middle, color=contender.colour, linestyle=contender.dash, linewidth=2.0)
     axes.set_xlim(left=0)
-    name_axes(axes, "virtual time (s)", "accuracy of cluster models (%)")
+    scale = common_scale([run for contender in contenders for run in contender.runs])
+    name_axes(axes, "virtual time (s)", scale.axis.replace(scale.name, f"{scale.name} of cluster models", 1))
     legend_above(axes, [*keys(list(contenders)), key("mean", INK, "-", 2.0), key("one cluster", INK, "-", 0.7)])
     return figure
 

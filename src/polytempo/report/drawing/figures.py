@@ -2,6 +2,7 @@
 become one line or bar with the range between its seeds; a method keeps its colour through all plots."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from polytempo.report.drawing.canvas import (
     INK,
     SMALL,
     TEXT,
-    Drawing,
+    NotebookFigure,
     canvas,
+    column,
     legend_above,
     name_axes,
     name_rows,
@@ -23,14 +25,16 @@ from polytempo.report.drawing.canvas import (
     row_height,
     styled,
 )
-from polytempo.report.drawing.lines import bar, draw_lines, key, keys
+from polytempo.report.drawing.lines import bar, draw_lines, key, keys, limit_bars, marks
 from polytempo.report.drawing.timeline import draw_timeline
 from polytempo.report.facts.choosing import evenly
 from polytempo.report.facts.contenders import Contender, contenders_of, has_target, mean
 from polytempo.report.facts.courses import POINTS, over_seeds
-from polytempo.report.facts.numbers import amount, percent
+from polytempo.report.facts.numbers import amount
 from polytempo.report.facts.projection import FEW, drifts
+from polytempo.report.facts.scales import common_scale, in_column
 from polytempo.report.run import Run
+from polytempo.sim.result import Result
 
 
 def accuracy_over_time(runs: Sequence[Run]) -> Figure:
@@ -50,42 +54,42 @@ def accuracy_over_updates(runs: Sequence[Run]) -> Figure:
 def per_client_spread(runs: Sequence[Run]) -> Figure:
     """Final accuracy of every client's served model, sorted from worst to best, all seeds of a method together."""
     figure, axes = canvas()
-    contenders = contenders_of(runs)
+    contenders, scale = contenders_of(runs), common_scale(runs)
     for contender in contenders:
         accuracies = np.concatenate([run.final_per_client() for run in contender.runs])
-        accuracies = np.sort(accuracies[~np.isnan(accuracies)])
+        accuracies = np.sort(accuracies[~np.isnan(accuracies)])[:: 1 if scale.higher_is_better else -1]
         if not len(accuracies):
             continue
         share = 100 * (np.arange(len(accuracies)) + 0.5) / len(accuracies)
-        few = len(accuracies) <= 60
-        marker: dict[str, Any] = {"marker": "o", "markersize": 2.5} if few else {}
+        few: dict[str, Any] = {"marker": "o", "markersize": 2.5} if len(accuracies) <= 60 else {}
+        marker = marks(contender, len(axes.lines)) or few
         kept = evenly(len(accuracies), POINTS)
         axes.plot(
             share[kept],
-            100 * accuracies[kept],
+            scale.factor * accuracies[kept],
             color=contender.colour,
             linestyle=contender.dash,
             linewidth=1.4,
             **marker,
         )
     axes.set_xlim(0, 100)
-    name_axes(axes, "clients, from worst to best (%)", "final accuracy (%)")
+    name_axes(axes, "clients, from worst to best (%)", f"final {scale.axis}")
     legend_above(axes, keys(contenders))
     return figure
 
 
 def fifths(runs: Sequence[Run]) -> Figure:
     """Final accuracy of the clients with the slowest and the fastest fifth of the devices, side by side."""
-    contenders = contenders_of(runs)
+    contenders, scale = contenders_of(runs), common_scale(runs)
     figure, axes = canvas(row_height(len(contenders), 0.5))
     for row, contender in enumerate(contenders):
         for name, offset, alpha in (("slowest", -0.19, 1.0), ("fastest", 0.19, 0.45)):
-            values = 100 * contender.figures(f"accuracy_{name}_fifth")
-            bar(axes, row + offset, values, contender.colour, alpha, percent(mean(values) / 100))
+            values = contender.figures(f"accuracy_{name}_fifth")
+            note = in_column(Result.accuracy, scale, mean(values))
+            bar(axes, row + offset, scale.factor * values, contender.colour, alpha, note)
     name_rows(axes, [contender.label for contender in contenders])
-    axes.set_xlim(0, 112)
-    axes.set_xticks(range(0, 101, 20))
-    name_axes(axes, "final accuracy (%)")
+    limit_bars(axes, scale)
+    name_axes(axes, f"final {scale.axis}")
     legend_above(axes, [Patch(color=INK, label="slowest fifth"), Patch(color=INK, alpha=0.45, label="fastest fifth")])
     return figure
 
@@ -105,12 +109,13 @@ def bytes_over_time(runs: Sequence[Run]) -> Figure:
     for contender in contenders:
         for name, dash in (("bytes_up", "-"), ("bytes_down", "--")):
             at, _, middle, _ = over_seeds(contender, "time", name, 1e-6)
-            axes.plot(at, middle, color=contender.colour, linestyle=dash, linewidth=1.4)
+            marked = marks(contender, len(axes.lines) // 2)
+            axes.plot(at, middle, color=contender.colour, linestyle=dash, linewidth=1.4, **marked)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     name_axes(axes, "virtual time (s)", "traffic so far (MB)")
-    of_contenders = [key(contender.label, contender.colour, "-", 2.0) for contender in contenders]
-    legend_above(axes, [*of_contenders, key("up", INK, "-", 1.4), key("down", INK, "--", 1.4)])
+    of_contenders = [replace(contender, dash="-") for contender in contenders]
+    legend_above(axes, [*keys(of_contenders), key("up", INK, "-", 1.4), key("down", INK, "--", 1.4)])
     return figure
 
 
@@ -133,7 +138,7 @@ def time_to_target(runs: Sequence[Run]) -> Figure:
 
 def overview(run: Run) -> Figure:
     """One run at a glance: accuracy against virtual time and updates, staleness, and who trained when."""
-    figure = Drawing(figsize=(2.1 * 5.0, 6.8), layout="constrained")
+    figure = NotebookFigure(figsize=(2.1 * column(), 6.8), layout="constrained")
     (over_time, over_updates), (stale, trained) = figure.subplots(2, 2)
     contenders = contenders_of([run])
     _draw_accuracy(styled(over_time), contenders, "time")
@@ -145,28 +150,29 @@ def overview(run: Run) -> Figure:
 
 
 def _draw_accuracy(axes: Axes, contenders: list[Contender], against: str) -> None:
-    draw_lines(axes, contenders, against, "accuracy", 100)
+    scale = common_scale([run for contender in contenders for run in contender.runs])
+    draw_lines(axes, contenders, against, "accuracy", scale.factor)
     lines = keys(contenders)
     if len(contenders) == 1:  # with more methods these lines would hide each other, and `fifths` shows the ends
         colour = contenders[0].colour
         for name, dash in (("slowest", ":"), ("fastest", "--")):
-            at, _, middle, _ = over_seeds(contenders[0], against, f"accuracy_{name}_fifth", 100)
+            at, _, middle, _ = over_seeds(contenders[0], against, f"accuracy_{name}_fifth", scale.factor)
             axes.plot(at, middle, color=colour, linestyle=dash, linewidth=0.9)
             lines.append(key(f"{name} fifth", colour, dash, 0.9))
     targets = {
         float(t) for contender in contenders for run in contender.runs if (t := run.config.get("target")) is not None
     }
     if len(targets) == 1:
-        target = 100 * targets.pop()
+        target = scale.factor * targets.pop()
         axes.axhline(target, color=INK, linewidth=0.7, linestyle=(0, (2, 3)))
-        lines.append(key(f"target {target:g} %", INK, (0, (2, 3)), 0.7))
+        lines.append(key(f"target {target:g}{' %' if scale.share else ''}", INK, (0, (2, 3)), 0.7))
     drifted = sorted({time for contender in contenders for run in contender.runs for time in drifts(run)})
     if against == "time" and 0 < len(drifted) <= FEW:
         for time in drifted:
             axes.axvline(time, color=INK, linewidth=0.7, linestyle="--")
         lines.append(key("drift", INK, "--", 0.7))
     axes.set_xlim(left=0)
-    name_axes(axes, "virtual time (s)" if against == "time" else "updates", "accuracy (%)")
+    name_axes(axes, "virtual time (s)" if against == "time" else "updates", scale.axis)
     legend_above(axes, lines)
 
 

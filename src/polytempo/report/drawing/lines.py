@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from polytempo.learn.metrics import Scale
 from polytempo.report.drawing.canvas import INK, SMALL, plain
 from polytempo.report.facts.contenders import Contender
 from polytempo.report.facts.courses import Band, over_seeds
@@ -20,17 +21,30 @@ def draw_lines(axes: Axes, contenders: list[Contender], against: str, name: str,
 def draw_band(axes: Axes, contender: Contender, band: Band, **looks: Any) -> None:
     """The mean over a method's seeds as a line, the range from the lowest to the highest as a band around it."""
     at, lowest, middle, highest = band
-    axes.plot(at, middle, **{"color": contender.colour, "linestyle": contender.dash, "linewidth": 1.6, **looks})
+    marked = marks(contender, len(axes.lines))
+    axes.plot(
+        at, middle, **{"color": contender.colour, "linestyle": contender.dash, "linewidth": 1.6, **marked, **looks}
+    )
     if len(contender.runs) > 1:
         axes.fill_between(at, lowest, highest, color=contender.colour, alpha=0.18, linewidth=0)
 
 
+def marks(contender: Contender, before: int = 0) -> dict[str, Any]:
+    """The markers of a method's line, a few along it, not where those of the lines before it are."""
+    if not contender.marker:
+        return {}
+    return {"marker": contender.marker, "markersize": 4, "markevery": (0.03 * (before % 7), 0.21)}
+
+
 def keys(contenders: list[Contender]) -> list[Line2D]:
-    return [key(contender.label, contender.colour, contender.dash, 2.0) for contender in contenders]
+    return [
+        key(contender.label, contender.colour, contender.dash, 2.0, marker=contender.marker or None, markersize=4)
+        for contender in contenders
+    ]
 
 
-def key(label: str, colour: str, dash: Any, width: float) -> Line2D:
-    return Line2D([], [], label=plain(label), color=colour, linestyle=dash, linewidth=width)
+def key(label: str, colour: str, dash: Any, width: float, **looks: Any) -> Line2D:
+    return Line2D([], [], label=plain(label), color=colour, linestyle=dash, linewidth=width, **looks)
 
 
 def bar(axes: Axes, at: float, values: np.ndarray, colour: str, alpha: float, note: str, height: float = 0.34) -> None:
@@ -50,3 +64,12 @@ def bar(axes: Axes, at: float, values: np.ndarray, colour: str, alpha: float, no
         fontsize=SMALL,
         color=INK,
     )
+
+
+def limit_bars(axes: Axes, scale: Scale) -> None:
+    """Bars of a metric begin at 0; a share ends at 100 %."""
+    if scale.share:
+        axes.set_xlim(0, 112)
+        axes.set_xticks(range(0, 101, 20))
+    else:
+        axes.margins(x=0.15)

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, canvas, legend_above, name_axes, styled
+from polytempo.report.drawing.canvas import INK, SMALL, NotebookFigure, canvas, column, legend_above, name_axes, styled
 from polytempo.report.drawing.colours import distinct_colours
 from polytempo.report.drawing.lines import key
 from polytempo.report.facts.choosing import evenly
@@ -34,7 +34,7 @@ def mixture_bands(run: Run) -> Figure:
     colours = distinct_colours(found.true.shape[1])
     columns = min(2, len(clients))
     rows = -(-len(clients) // columns)
-    figure = Figure(figsize=(2 * WIDTH, AXIS + ROW * rows), layout="constrained")
+    figure = NotebookFigure(figsize=(2 * column(), AXIS + ROW * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
     end = max(float(run.virtual_time or 0.0), float(found.times[-1]))
     for axes, client in zip(grid.flat, clients, strict=False):
@@ -84,7 +84,7 @@ def estimated_against_true(run: Run) -> Figure:
     found = mixtures(run).last_quarter()
     colours = distinct_colours(found.true.shape[1])
     shown = found.take(evenly(len(found), max(1, DOTS // len(colours))))
-    figure, axes = canvas(4.6)
+    figure, axes = canvas(0.92 * column())
     for cluster, colour in enumerate(colours):
         x, y = shown.true[:, cluster], shown.estimated[:, cluster]
         axes.plot(x, y, linestyle="", marker="o", markersize=3.2, markeredgewidth=0, color=colour, alpha=0.6)

@@ -10,7 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, legend_above, legend_height, name_axes, styled
+from polytempo.report.drawing.canvas import (
+    INK,
+    SMALL,
+    NotebookFigure,
+    column,
+    legend_above,
+    legend_height,
+    name_axes,
+    styled,
+)
 from polytempo.report.drawing.colours import group_colours, ink_on
 from polytempo.report.drawing.tree import AXIS, LABELLED, LETTER, LINE, MARGIN, keys_of_groups
 from polytempo.report.facts.clusters import Memberships, memberships
@@ -34,7 +43,7 @@ def cluster_sizes(run: Run, colour: str) -> Figure:
     names = [described(cluster, courses.members(cluster, -1), courses.groups[-1]) for cluster in named]
 
     end = float(courses.times[-1]) or 1.0
-    width = 2 * WIDTH - LEFT - LETTER * max(map(len, names), default=0) - 2 * MARGIN
+    width = 2 * column() - LEFT - LETTER * max(map(len, names), default=0) - 2 * MARGIN
     height = max(BANDS, LINE * len(names))
     labels = _labels(run, LINE * end / width)
     longest = max(map(len, labels.values()), default=0)
@@ -42,8 +51,8 @@ def cluster_sizes(run: Run, colour: str) -> Figure:
     handles = [*keys_of_groups(colours), *_keys_of_marks(run)]
     total = AXIS + height + above + legend_height(handles, width)
 
-    figure = Figure(figsize=(2 * WIDTH, total))
-    left, wide = LEFT / (2 * WIDTH), width / (2 * WIDTH)
+    figure = NotebookFigure(figsize=(2 * column(), total))
+    left, wide = LEFT / (2 * column()), width / (2 * column())
     axes = styled(figure.add_axes((left, AXIS / total, wide, height / total)))
     axes.set_xlim(0, end)
     axes.set_ylim(run.clients(), 0)

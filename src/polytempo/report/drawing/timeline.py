@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, canvas, legend_above, name_axes
+from polytempo.report.drawing.canvas import INK, SMALL, canvas, column, legend_above, name_axes
 from polytempo.report.facts.contenders import contenders_of
 from polytempo.report.facts.speed import slowest_to_fastest, training_began
 from polytempo.report.run import Row, Run
@@ -32,12 +32,14 @@ def timeline(run: Run, colour: str | None = None) -> Figure:
     """Who trained when in one run: at most 40 clients from the slowest to the fastest, and from the start as far as the
     bars can still be told apart."""
     rows = min(run.clients(), ROWS)
-    figure, axes = canvas(height=1.0 + 0.1 * max(rows, 8), width=2 * WIDTH)
-    draw_timeline(axes, run, ROWS, colour, 2 * WIDTH)
+    figure, axes = canvas(height=1.0 + 0.1 * max(rows, 8), width=2 * column())
+    draw_timeline(axes, run, ROWS, colour, 2 * column())
     return figure
 
 
-def draw_timeline(axes: Axes, run: Run, rows: int = ROWS, colour: str | None = None, width: float = WIDTH) -> None:
+def draw_timeline(
+    axes: Axes, run: Run, rows: int = ROWS, colour: str | None = None, width: float | None = None
+) -> None:
     """Draw the timeline of some clients on axes of this width in inches, the slowest on top, with marks for what else
     happened to them."""
     colour = colour or contenders_of([run])[0].colour

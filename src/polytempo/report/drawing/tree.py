@@ -10,7 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 
-from polytempo.report.drawing.canvas import INK, SMALL, WIDTH, legend_above, legend_height, name_axes, styled
+from polytempo.report.drawing.canvas import (
+    INK,
+    SMALL,
+    NotebookFigure,
+    column,
+    legend_above,
+    legend_height,
+    name_axes,
+    styled,
+)
 from polytempo.report.drawing.colours import group_colours, ink_on
 from polytempo.report.facts.choosing import evenly
 from polytempo.report.facts.courses import POINTS
@@ -74,7 +83,7 @@ def cluster_tree(run: Run, colour: str) -> Figure:
     notes = {cluster.number: _why(cluster) for cluster in splits[:EXPLAINED]}
 
     right = LETTER * max(map(len, [*labels.values(), *notes.values()]), default=0) + 2 * MARGIN
-    width = 2 * WIDTH - MARGIN - right
+    width = 2 * column() - MARGIN - right
     end = max([float(run.virtual_time or 0.0), *(cluster.ended for cluster in family.values())]) or 1.0
     rows = label_rows([(family[n].ended / end * width, LETTER * len(note)) for n, note in notes.items()])
     above = LINE * (max(rows, default=-1) + 1.5)
@@ -104,8 +113,8 @@ def keys_of_groups(colours: dict[int, str]) -> list[Patch]:
 def _axes(height: float, width: float, legend: float, end: float) -> tuple[Figure, Axes]:
     """Axes of exactly this size in inches, with room for labels on the right and a legend above."""
     total = height + AXIS + legend
-    figure = Figure(figsize=(2 * WIDTH, total))
-    axes = styled(figure.add_axes((MARGIN / (2 * WIDTH), AXIS / total, width / (2 * WIDTH), height / total)))
+    figure = NotebookFigure(figsize=(2 * column(), total))
+    axes = styled(figure.add_axes((MARGIN / (2 * column()), AXIS / total, width / (2 * column()), height / total)))
     axes.spines["left"].set_visible(False)
     axes.set_xlim(0, end)
     axes.set_yticks([])

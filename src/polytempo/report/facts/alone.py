@@ -35,7 +35,7 @@ class Standings:
     verdicts: np.ndarray
     """For each client 1 if it is better off, -1 if it is worse off, 0 if neither can be said."""
     gains: np.ndarray
-    """For each client the accuracy of its used model, less what it has alone."""
+    """For each client how much better its used model is than what it has alone, by the metric."""
     slow: np.ndarray
     """For each client, is its device slow?"""
 
@@ -50,8 +50,8 @@ class Standings:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Standings):
-    """The clients of one run."""
+class RunStandings(Standings):
+    """How the clients of one run stand."""
 
     clients: np.ndarray
     """Their numbers: those whose test rows at the end are the same in both runs."""
@@ -63,16 +63,19 @@ class Comparison(Standings):
         return Shares(*(count / len(self.clients) for count in self.counts())) if len(self.clients) else None
 
 
-def compared(run: Run, alone: Run) -> Comparison | None:
+def compared(run: Run, alone: Run) -> RunStandings | None:
     """Compare a run with another in the same world, mostly with one of Standalone; None if one of them does not say how
     clients do on their test rows."""
     mine, theirs = run.used, alone.used
     if mine is None or theirs is None or len(mine) != len(theirs) or mine.are_losses != theirs.are_losses:
         return None
+    if run.scale != alone.scale:
+        return None
     clients = np.flatnonzero((mine.checksums == theirs.checksums) & (np.diff(mine.offsets) == np.diff(theirs.offsets)))
     judge = _by_losses if mine.are_losses else _by_rows_right
     gains = run.final_per_client("used") - alone.final_per_client("used")
-    return Comparison(
+    gains = gains if run.scale.higher_is_better else -gains
+    return RunStandings(
         judge(mine, theirs, clients),
         gains[clients],
         slow_clients(run)[clients],
@@ -86,14 +89,14 @@ def same_world(run: Run, other: Run) -> bool:
     return other.seed == run.seed and all(other.config.get(key) == run.config.get(key) for key in WORLD)
 
 
-def comparisons(contender: Contender, runs: Sequence[Run]) -> list[tuple[Run, Comparison]]:
+def comparisons(contender: Contender, runs: Sequence[Run]) -> list[tuple[Run, RunStandings]]:
     """The runs of a contender that can be compared with Standalone, each with its comparison."""
     beside = ((run, _alone_beside(run, runs)) for run in contender.runs)
     found = ((run, compared(run, alone)) for run, alone in beside if alone is not None)
     return [(run, comparison) for run, comparison in found if comparison is not None]
 
 
-def together(each: Sequence[Comparison]) -> Standings:
+def together(each: Sequence[RunStandings]) -> Standings:
     """The clients of all these runs together."""
     return Standings(
         *(np.concatenate([getattr(one, name) for one in each]) for name in ("verdicts", "gains", "slow")),

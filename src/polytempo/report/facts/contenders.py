@@ -1,9 +1,11 @@
 """Which runs belong together. Runs that differ in nothing but the seed are one contender; its figures are means over
 them."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import PurePath
 from typing import Any
 
@@ -20,7 +22,7 @@ AGAIN = "standalone-again"
 """Standalone with other random numbers: what it differs by is chance."""
 
 # What may differ between two runs of one contender: it does not change what the contender is.
-NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved"}
+NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved", "objects", "resume"}
 # Which clients there are and what data they hold: better off than alone is a question within one such world.
 WORLD = ("data", "clients", "partition", "test_share", "validation_share", "min_samples", "drift")
 # How long clients train in it, and how: Standalone is what they have alone if it has the same.
@@ -30,9 +32,17 @@ TRAINING = (
 )
 
 # Okabe and Ito's colours, safe for the colour-blind, without the yellow and black that vanish on paper or screen.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+# Then the six that are farthest from all others, as most people and as those who lack red or green cones see them
+# (CIELAB distances, Machado 2009), neither too light for paper nor too dark for a screen.
+COLOURS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"),
+    *("#873c1e", "#004bc3", "#d2b469", "#5a4b69", "#5a96ff", "#4b5a4b"),
+)
+FEW = 6  # contenders that colours alone tell apart; of more, each has a dash or a marker, too
 ALONE_COLOUR = "#8a8f98"
 DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "<", "X", ">", "*", "p", "h")
+ALONE_MARKER = "x"
 
 
 @dataclass(frozen=True)
@@ -41,9 +51,13 @@ class Contender:
     plots."""
 
     label: str
+    name: str
+    """The label in small letters, digits and hyphens, for files. No other contender of the page has it."""
     runs: tuple[Run, ...]
     colour: str
     dash: Any  # a matplotlib line style
+    marker: str = ""
+    """On its lines, where there are more than a few contenders."""
 
     def figures(self, name: str) -> np.ndarray:
         """A number of the result for every run, NaN where it is null."""
@@ -69,15 +83,20 @@ def contenders_of(runs: Sequence[Run]) -> list[Contender]:
         same_strategy = [dict(other) for name, other in groups if name == strategy]
         label = by_name(_label(strategy, dict(values), same_strategy), names)
         if strategy in (ALONE, AGAIN):
-            colour, dash = (
-                ALONE_COLOUR,
-                DASHES[sum(contender.colour == ALONE_COLOUR for contender in contenders) % len(DASHES)],
-            )
+            grey = sum(contender.colour == ALONE_COLOUR for contender in contenders)
+            colour, dash, marker = ALONE_COLOUR, DASHES[grey % len(DASHES)], ALONE_MARKER
         else:
-            colour, dash = COLOURS[coloured % len(COLOURS)], DASHES[coloured // len(COLOURS) % len(DASHES)]
+            colour, dash, marker = looks(coloured)
             coloured += 1
-        contenders.append(Contender(label, tuple(members), colour, dash))
+        name = _name(label, [contender.name for contender in contenders])
+        marker = marker if len(groups) > FEW else ""
+        contenders.append(Contender(label, name, tuple(members), colour, dash, marker))
     return contenders
+
+
+def looks(number: int) -> tuple[str, str, str]:
+    """Colour, dash and marker of the method with this number: all differ up to 12, not all are the same up to 24."""
+    return COLOURS[number % len(COLOURS)], DASHES[number // FEW % len(DASHES)], MARKERS[number % len(MARKERS)]
 
 
 def settings(run: Run) -> dict[str, str]:
@@ -89,6 +108,8 @@ def settings(run: Run) -> dict[str, str]:
         f"parameters.{key}": used.get(key) if value is None else value
         for key, value in (run.config.get("parameters") or {}).items()
     }
+    code = (run.config.get("objects") or {}).get("strategy")  # two classes of one name are two contenders
+    flat |= {} if code is None else {"code": str(code["digest"])[:8]}
     return {key: as_text(flat[key]) for key in sorted(flat)}
 
 
@@ -169,6 +190,11 @@ def mean(values: np.ndarray) -> float:
     """The mean of what is not NaN, NaN if nothing is left."""
     values = values[~np.isnan(values)]
     return float(values.mean()) if len(values) else float("nan")
+
+
+def _name(label: str, taken: Sequence[str]) -> str:
+    name = re.sub("[^a-z0-9]+", "-", label.lower()).strip("-")
+    return name if name not in taken else next(n for i in count(2) if (n := f"{name}-{i}") not in taken)
 
 
 def _label(strategy: str, values: dict[str, str], same_strategy: list[dict[str, str]]) -> str:

@@ -23,6 +23,10 @@ class Runs:
     def of(cls, runs: Sequence[Run], graph_at: Sequence[float] = ()) -> "Runs":
         return cls(tuple(runs), tuple(contenders_of(runs)), tuple(graph_at))
 
+    def named(self, name: str, contender: Contender) -> str:
+        """The name of a figure of one contender: where there are several, the contender is part of it."""
+        return name if len(self.contenders) == 1 else f"{name}-{contender.name}"
+
     def first_with(self, has: Callable[[Run], object]) -> list[tuple[Contender, Run]]:
         """The first contenders of which a run has something, each with its first such run."""
         found = ((contender, next(filter(has, contender.runs), None)) for contender in self.contenders)

@@ -12,11 +12,14 @@ from typing import Literal
 import numpy as np
 
 from polytempo.core.streams import stream
-from polytempo.report.facts.alone import Comparison, compared, same_world
+from polytempo.learn.metrics import Scale
+from polytempo.report.facts.alone import RunStandings, compared, same_world
 from polytempo.report.facts.contenders import Contender, mean
+from polytempo.report.facts.scales import common_scale
 from polytempo.report.run import Run
 
 FIGURE = "accuracy_used"
+"""The metric of the models that clients use, whatever it is called."""
 LEVEL = 0.05
 POWER = 0.8
 """With which probability as many seeds as are needed show the difference."""
@@ -35,7 +38,7 @@ PerSeed = Callable[[Contender], Mapping[Run, float]]
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better a contender is than the reference in one figure, by the seeds that both have."""
+    """A contender's figure less the reference's, by the seeds that both have."""
 
     contender: str
     reference: str
@@ -57,7 +60,8 @@ class Difference:
 def differences_between(contenders: Sequence[Contender], figure: str = FIGURE) -> list[Difference]:
     """Every other contender against the one with the best mean. The best is chosen by the same runs, so the correction
     counts all pairs, not only those with the best."""
-    best = best_of(contenders, figure)
+    scale = common_scale([run for contender in contenders for run in contender.runs])
+    best = best_of(contenders, scale, figure)
     if best is None or len(contenders) < 2:
         return []
     values = per_run(figure)
@@ -70,13 +74,13 @@ def differences_between(contenders: Sequence[Contender], figure: str = FIGURE) -
             continue
         pair = (min(other, best), max(other, best))
         seed_by_seed = pairs[pair] if other < best else -pairs[pair]
-        made = difference(seed_by_seed, corrected[pair], LEVEL / max(tested, 1))
+        made = difference(seed_by_seed, corrected[pair], LEVEL / max(tested, 1), scale.higher_is_better)
         clients = _clients(contender, contenders[best])
         found.append(replace(made, contender=contender.label, reference=contenders[best].label, clients=clients))
     return found
 
 
-def difference(seed_by_seed: np.ndarray, p: float, level: float = LEVEL) -> Difference:
+def difference(seed_by_seed: np.ndarray, p: float, level: float = LEVEL, higher_is_better: bool = True) -> Difference:
     """What is known of a difference from one number per seed and the corrected p. ``level`` is that of the single test,
     by which the seeds needed are counted."""
     seeds = len(seed_by_seed)
@@ -86,7 +90,7 @@ def difference(seed_by_seed: np.ndarray, p: float, level: float = LEVEL) -> Diff
     if seeds == 1:
         return Difference("", "", 1, average, verdict="one seed")
     low, high = bootstrap_interval(seed_by_seed)
-    verdict: Verdict = "not shown" if not p <= LEVEL else "better" if average > 0 else "worse"
+    verdict: Verdict = "not shown" if not p <= LEVEL else "better" if (average > 0) == higher_is_better else "worse"
     needed = seeds_needed(average, float(seed_by_seed.std(ddof=1)), level)
     return Difference("", "", seeds, average, low, high, p, verdict, needed)
 
@@ -101,10 +105,12 @@ def is_best(contenders: Sequence[Contender], winner: int, values: PerSeed) -> bo
     return bool(against) and all(p <= LEVEL for p in against)
 
 
-def best_of(contenders: Sequence[Contender], figure: str = FIGURE) -> int | None:
-    """Which contender has the highest mean; None where nobody has the figure."""
+def best_of(contenders: Sequence[Contender], scale: Scale, figure: str = FIGURE) -> int | None:
+    """Which contender has the best mean; None where nobody has the figure."""
     means = [mean(contender.figures(figure)) for contender in contenders]
-    return None if np.isnan(means).all() else int(np.nanargmax(means))
+    if np.isnan(means).all():
+        return None
+    return int(np.nanargmax(means) if scale.higher_is_better else np.nanargmin(means))
 
 
 def per_run(figure: str) -> PerSeed:
@@ -213,7 +219,7 @@ def _beside(run: Run, other: Contender) -> Run | None:
 def _clients(one: Contender, other: Contender) -> tuple[int, int, int] | None:
     pairs = ((run, _beside(run, other)) for run in one.runs)
     found = [compared(run, beside) for run, beside in pairs if beside is not None]
-    each: list[Comparison] = [comparison for comparison in found if comparison is not None]
+    each: list[RunStandings] = [comparison for comparison in found if comparison is not None]
     if not each:
         return None
     better, equal, worse = np.sum([comparison.counts() for comparison in each], axis=0).tolist()

@@ -1,6 +1,7 @@
 """The report's section on arrival groups: their timeline, and the first and last of them in a table."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import floor, isnan, log10, nan
 from statistics import median
 
@@ -9,7 +10,7 @@ from polytempo.report.facts.arrivals import ArrivedGroup
 from polytempo.report.facts.numbers import NOTHING
 from polytempo.report.facts.runs import Runs
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import Section, bold, html_figure, html_note, html_table, run_heading
+from polytempo.report.sections.markup import Drawing, Piece, Section, bold, html_note, html_table, run_heading
 
 LISTED = 12  # groups in a table
 MEMBERS = "client: steps"
@@ -26,13 +27,12 @@ CAPTION = (
 
 def section(runs: Runs) -> Section:
     """For contenders that plan arrivals, the arrival groups of the first seed that has some."""
-    content = "".join(
-        run_heading(contender, run)
-        + html_figure(arrival_timeline(run, contender.colour), f"arrivals{index}", CAPTION, wide=True)
-        + _table(run)
-        for index, (contender, run) in enumerate(runs.first_with(Run.arrival_groups))
-    )
-    return Section("Arrival groups", content)
+    pieces: list[Piece] = []
+    for contender, run in runs.first_with(Run.arrival_groups):
+        draw = partial(arrival_timeline, run, contender.colour)
+        drawing = Drawing(runs.named("arrivals", contender), draw, CAPTION, wide=True)
+        pieces += [run_heading(contender, run), drawing, _table(run)]
+    return Section("Arrival groups", pieces)
 
 
 def _table(run: Run) -> str:

@@ -1,11 +1,13 @@
 """The report's section on clusters: how well they fit the true groups, how they came about, how well each is served."""
 
+from functools import partial
 from html import escape
 
 from polytempo.report.drawing.clusters import (
     accuracy_per_cluster,
     accuracy_per_cluster_over_time,
     fit_over_time,
+    has_similarity,
     similarity,
 )
 from polytempo.report.drawing.sizes import cluster_sizes
@@ -16,7 +18,12 @@ from polytempo.report.facts.lineage import group_changes, has_joiners, lineage
 from polytempo.report.facts.numbers import counted, percent
 from polytempo.report.facts.runs import MOST, Runs
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import Section, html_figure, html_note, run_heading, side_by_side
+from polytempo.report.sections.markup import Drawing, Piece, Section, SideBySide, html_note, run_heading
+
+AGREEMENT = (
+    "How alike the clients are, as the method knows it: bright squares along the diagonal are clusters whose clients "
+    "agree. Numbers are clusters."
+)
 
 
 def section(runs: Runs) -> Section:
@@ -27,52 +34,57 @@ def section(runs: Runs) -> Section:
         clustered = [(run, _clusters_of) for run in contender.runs if run.has_clusters()]
         whole = [(run, _never_split) for run in contender.runs if run.similarity is not None and not run.splits]
         shown += [(contender, run, show) for run, show in [*clustered, *whole][:1]]
-    of_runs = (
-        run_heading(contender, run) + show(contender, run, index)
-        for index, (contender, run, show) in enumerate(shown[:MOST])
-    )
-    return Section("Clusters", _fit(runs) + "".join(of_runs))
+    pieces = _fit(runs)
+    for contender, run, show in shown[:MOST]:
+        pieces += [run_heading(contender, run), *show(runs, contender, run)]
+    return Section("Clusters", pieces)
 
 
-def _fit(runs: Runs) -> str:
+def _fit(runs: Runs) -> list[Piece]:
     if not any(map(has_fit, runs.contenders)):
-        return ""
+        return []
     purity = "Purity: the share of clients in the largest true group of their cluster. At 1, no cluster mixes groups."
     ari = "Adjusted Rand index: at 1 the clusters are the true groups, at 0 they fit no better than chance."
-    return side_by_side(
-        (
-            html_figure(fit_over_time(runs.all, "purity", "purity"), "purity", purity),
-            html_figure(fit_over_time(runs.all, "ari", "adjusted Rand index"), "ari", ari),
+    each = (("purity", "purity", purity), ("ari", "adjusted Rand index", ari))
+    return [
+        SideBySide(
+            tuple(Drawing(name, partial(fit_over_time, runs.all, name, title), text) for name, title, text in each)
         )
-    )
+    ]
 
 
-def _clusters_of(contender: Contender, run: Run, index: int) -> str:
+def _clusters_of(runs: Runs, contender: Contender, run: Run) -> list[Piece]:
     if run.splits and not run.regroupings:
-        over_time, caption = cluster_tree(run, contender.colour), _tree_caption(run)
+        over_time, caption = cluster_tree, _tree_caption(run)
     else:
-        over_time, caption = cluster_sizes(run, contender.colour), _sizes_caption(run)
+        over_time, caption = cluster_sizes, _sizes_caption(run)
     has_groups = len(run.per_client("per_client_group", -1)) > 0
     colours = " Colours are the clients’ true groups" if has_groups else ""
     if has_groups:
         colours += "; after a drift they change at the next evaluation." if group_changes(run) else "."
     largest = ", in the colour of its largest true group" if has_groups else ""
-    plots = [
+    draw = partial(over_time, run, contender.colour)
+    wide = Drawing(runs.named("clusters", contender), draw, caption + colours, wide=True)
+    small = [
         (
-            similarity(run, contender.colour),
-            "similarity",
-            "How alike the clients are, as the method knows it: bright squares along the diagonal are clusters whose "
-            "clients agree. Numbers are clusters.",
-        ),
-        (accuracy_per_cluster_over_time(run, contender.colour), "courses", _courses_caption(run)),
-        (
-            accuracy_per_cluster(run, contender.colour),
-            "ends",
+            accuracy_per_cluster,
+            "cluster-ends",
             f"Final accuracy of each cluster{largest}: the mean over its clients, and a line from worst to best.",
+        )
+    ]
+    if clusters_over_time(run):
+        small.insert(0, (accuracy_per_cluster_over_time, "cluster-courses", _courses_caption(run)))
+    if has_similarity(run):
+        small.insert(0, (similarity, "similarity", AGREEMENT))
+    return [
+        wide,
+        SideBySide(
+            tuple(
+                Drawing(runs.named(name, contender), partial(draw_one, run, contender.colour), text)
+                for draw_one, name, text in small
+            )
         ),
     ]
-    drawn = (html_figure(figure, f"{name}{index}", text) for figure, name, text in plots if figure is not None)
-    return html_figure(over_time, f"clusters{index}", caption + colours, wide=True) + side_by_side(drawn)
 
 
 def _tree_caption(run: Run) -> str:
@@ -97,15 +109,15 @@ def _courses_caption(run: Run) -> str:
     return f"Accuracy of each cluster{' that did not split,' if run.splits else ''} while it lasted."
 
 
-def _never_split(contender: Contender, run: Run, index: int) -> str:
+def _never_split(runs: Runs, contender: Contender, run: Run) -> list[Piece]:
     assert run.similarity is not None
     share = percent(share_compared(run.similarity))
     note = html_note(f"{escape(contender.label)} never split; {share} % of the pairs of clients were compared.")
-    figure = similarity(run, contender.colour)
-    if figure is None:
-        return note
+    if not has_similarity(run):
+        return [note]
     caption = "How alike the clients are, as the method knows it: bright where two agree."
-    return note + side_by_side([html_figure(figure, f"similarity{index}", caption)])
+    name, draw = runs.named("similarity", contender), partial(similarity, run, contender.colour)
+    return [note, SideBySide((Drawing(name, draw, caption),))]
 
 
 def _sizes_caption(run: Run) -> str:

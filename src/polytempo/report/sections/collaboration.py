@@ -1,6 +1,7 @@
 """The report's section on collaboration: who learns from whom at some times, as heat map, network and figures."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -8,12 +9,13 @@ from polytempo.core.errors import UserError
 from polytempo.report.drawing.collaboration import EDGES, heat_maps, networks
 from polytempo.report.drawing.matrices import square_size
 from polytempo.report.facts.collaboration import chosen_graphs, figures_of, first_time, has_graphs
+from polytempo.report.facts.contenders import Contender
 from polytempo.report.facts.graph import Graph
 from polytempo.report.facts.lineage import known_groups
 from polytempo.report.facts.numbers import NOTHING, amount, percent
 from polytempo.report.facts.runs import Runs
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import Section, html_figure, html_note, html_table, run_heading
+from polytempo.report.sections.markup import Drawing, Piece, Section, html_note, html_table, run_heading
 
 DRAWN = 300  # clients in a network: with more it would be one blot
 
@@ -23,11 +25,10 @@ def section(runs: Runs) -> Section:
     asked for or, without any, at the beginning, in the middle and at the end."""
     shown = runs.first_with(has_graphs)
     _check(runs.graph_at, [run for _, run in shown])
-    content = "".join(
-        run_heading(contender, run) + _of_run(run, chosen_graphs(run, runs.graph_at), contender.colour, index)
-        for index, (contender, run) in enumerate(shown)
-    )
-    return Section("Who learns from whom", content)
+    pieces: list[Piece] = []
+    for contender, run in shown:
+        pieces += [run_heading(contender, run), *_of_run(runs, contender, run)]
+    return Section("Who learns from whom", pieces)
 
 
 def _check(times: Sequence[float], runs: Sequence[Run]) -> None:
@@ -43,13 +44,16 @@ def _check(times: Sequence[float], runs: Sequence[Run]) -> None:
             )
 
 
-def _of_run(run: Run, graphs: Sequence[Graph], colour: str, index: int) -> str:
+def _of_run(runs: Runs, contender: Contender, run: Run) -> list[Piece]:
+    graphs, colour = chosen_graphs(run, runs.graph_at), contender.colour
     if not graphs:
-        return html_note(f"No graph by then: its first is of {amount(first_time(run))} s.")
-    drawn = html_figure(heat_maps(run, graphs, colour), f"graphs{index}", _heat_caption(run), wide=True)
+        return [html_note(f"No graph by then: its first is of {amount(first_time(run))} s.")]
+    heat = partial(heat_maps, run, graphs, colour)
+    drawn = [Drawing(runs.named("graphs", contender), heat, _heat_caption(run), wide=True)]
     if run.clients() <= DRAWN:
-        drawn += html_figure(networks(run, graphs, colour), f"network{index}", _network_caption(run), wide=True)
-    return drawn + _table(run, graphs)
+        name, network = runs.named("network", contender), partial(networks, run, graphs, colour)
+        drawn.append(Drawing(name, network, _network_caption(run), wide=True))
+    return [*drawn, _table(run, graphs)]
 
 
 def _heat_caption(run: Run) -> str:

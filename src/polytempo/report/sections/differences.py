@@ -2,8 +2,9 @@
 
 from html import escape
 
-from polytempo.report.differences import TITLES, difference_cells, heading, notes
+from polytempo.report.differences import difference_cells, heading, notes, titles
 from polytempo.report.facts.runs import Runs
+from polytempo.report.facts.scales import common_scale
 from polytempo.report.facts.significance import differences_between
 from polytempo.report.sections.markup import Section, bold, html_note, html_table, named
 
@@ -12,11 +13,12 @@ def section(runs: Runs) -> Section:
     """Every method against the best, seed by seed; nothing for one method."""
     found = differences_between(runs.contenders)
     if not found:
-        return Section("Differences", "")
+        return Section("Differences", [])
+    scale = common_scale(runs.all)
     contenders = {contender.label: contender for contender in runs.contenders}
     body = []
     for row in found:
-        cells = [bold(cell) if row.verdict == "worse" else escape(cell) for cell in difference_cells(row)[1:]]
+        cells = [bold(cell) if row.verdict == "worse" else escape(cell) for cell in difference_cells(row, scale)[1:]]
         body.append([named(contenders[row.contender]), *cells])
-    above = html_note(escape(f"{heading(found)}."))
-    return Section("Differences", above + html_table(TITLES, body) + html_note(escape(" ".join(notes(found)))))
+    above = html_note(escape(f"{heading(found, scale)}."))
+    return Section("Differences", [above, html_table(titles(scale), body), html_note(escape(" ".join(notes(found))))])

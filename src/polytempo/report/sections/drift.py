@@ -1,23 +1,24 @@
 """The report's section on drift: the clients by cluster, before their data changed and after."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from polytempo.report.drawing.drift import before_and_after
 from polytempo.report.facts.projection import FEW, SHOWN, Projection, drifts, projections
 from polytempo.report.facts.runs import Runs
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import Section, html_figure, run_heading
+from polytempo.report.sections.markup import Drawing, Piece, Section, run_heading
 
 
 def section(runs: Runs) -> Section:
     """For contenders that have clusters in a world that drifts, the clients of the first such seed before and after
     drifts."""
-    shown: list[str] = []
+    pieces: list[Piece] = []
     for contender, run in runs.first_with(lambda run: run.has_clusters() and projections(run)):
         found = projections(run)
-        figure = html_figure(before_and_after(found), f"drift{len(shown)}", _caption(run, found), wide=True)
-        shown.append(run_heading(contender, run) + figure)
-    return Section("Clients before and after a drift", "".join(shown))
+        draw, name = partial(before_and_after, found), runs.named("drift", contender)
+        pieces += [run_heading(contender, run), Drawing(name, draw, _caption(run, found), wide=True)]
+    return Section("Clients before and after a drift", pieces)
 
 
 def _caption(run: Run, found: Sequence[Projection]) -> str:

@@ -3,8 +3,9 @@
 from html import escape
 
 from polytempo.report.facts.contenders import as_text
-from polytempo.report.facts.numbers import NOTHING, shown
+from polytempo.report.facts.numbers import NOTHING
 from polytempo.report.facts.runs import Runs
+from polytempo.report.facts.scales import common_scale, in_column, titled
 from polytempo.report.sections.markup import Section, html_note, html_table, named
 from polytempo.sim.result import Result
 
@@ -19,11 +20,13 @@ def section(runs: Runs) -> Section:
     body = []
     for contender in runs.contenders:
         for run in contender.runs:
-            numbers = [shown(run.figure(figure.name), figure.unit) for figure in FIGURES]
+            numbers = [in_column(figure, run.scale, run.figure(figure.name)) for figure in FIGURES]
             digest = f"<code>{escape(as_text(run.digest)[:12]) or NOTHING}</code>"
             body.append([named(contender), escape(as_text(run.seed)), *numbers, digest])
     versions = runs.all[0].config.get("versions") or {}
     made_with = ", ".join(f"{name} {as_text(version)}" for name, version in versions.items())
     note = html_note(f"Made with {escape(made_with)}.") if made_with else ""
-    table = html_table(["method", "seed", *(figure.title for figure in FIGURES), "digest"], body)
-    return Section("Every run", table + note)
+    table = html_table(
+        ["method", "seed", *(titled(figure, common_scale(runs.all)) for figure in FIGURES), "digest"], body
+    )
+    return Section("Every run", [table, note])

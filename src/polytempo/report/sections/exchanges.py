@@ -1,6 +1,7 @@
 """The report's section on exchanges: what clients that ask for a model get for their update."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 
 import numpy as np
@@ -10,18 +11,21 @@ from polytempo.report.drawing.mixtures import STEPS, estimated_against_true, mix
 from polytempo.report.facts.contenders import Contender, as_text, mean
 from polytempo.report.facts.exchanges import cluster_course
 from polytempo.report.facts.mixtures import CLIENTS, busiest_clients, mixtures
-from polytempo.report.facts.numbers import NOTHING, amount, percent
+from polytempo.report.facts.numbers import NOTHING, amount
 from polytempo.report.facts.runs import Runs
+from polytempo.report.facts.scales import common_scale, in_column
 from polytempo.report.run import Run
 from polytempo.report.sections.markup import (
+    Drawing,
+    Piece,
     Section,
-    html_figure,
+    SideBySide,
     html_note,
     html_table,
     named,
     run_heading,
-    side_by_side,
 )
+from polytempo.sim.result import Result
 
 HEADING = "Exchanges"
 DEFINITION = (
@@ -42,25 +46,26 @@ def section(runs: Runs) -> Section:
     had them; nothing where no run records exchanges."""
     asked = [contender for contender in runs.contenders if any(run.exchange_log for run in contender.runs)]
     if not asked:
-        return Section(HEADING, "")
+        return Section(HEADING, [])
     estimating = [contender for contender in asked if any(len(mixtures(run)) for run in contender.runs)]
     clustered = [
         contender for contender in runs.contenders if any(len(cluster_course(run)[0]) for run in contender.runs)
     ]
     notes = [DEFINITION, *([MIXTURE] if estimating else []), *([CLUSTERS] if clustered else [])]
-    table = _table(asked) + html_note(" ".join(notes))
-    estimated = _mixtures(runs.first_with(lambda run: len(mixtures(run))))
-    return Section(HEADING, table + _over_time(asked, estimating, clustered) + estimated)
+    table = [_table(asked), html_note(" ".join(notes))]
+    over_time = SideBySide(tuple(_over_time(asked, estimating, clustered)))
+    return Section(HEADING, [*table, over_time, *_mixtures(runs)])
 
 
 def _table(contenders: Sequence[Contender]) -> str:
     """One row per method, means over its seeds; without the columns that nobody has anything for."""
+    scale = common_scale([run for contender in contenders for run in contender.runs])
     columns: dict[str, Callable[[Contender], str]] = {
         "exchanges": lambda contender: f"{np.mean([len(run.exchange_log) for run in contender.runs]):,.0f}",
-        "before %": lambda contender: percent(contender.mean("accuracy_before")),
-        "after %": lambda contender: percent(contender.mean("accuracy_after")),
-        "cluster %": lambda contender: percent(contender.mean("cluster_accuracy")),
-        "each cluster %": _each_cluster,
+        f"before {scale.unit}": lambda contender: _score(contender, "accuracy_before"),
+        f"after {scale.unit}": lambda contender: _score(contender, "accuracy_after"),
+        f"cluster {scale.unit}": lambda contender: _score(contender, "cluster_accuracy"),
+        f"each cluster {scale.unit}": _each_cluster,
         "mixture KL": lambda contender: amount(contender.mean("mixture_kl")),
         "uniform KL": lambda contender: amount(contender.mean("mixture_kl_uniform")),
         "kB down per exchange": lambda contender: amount(contender.mean("bytes_per_exchange") / 1e3),
@@ -75,40 +80,50 @@ def _table(contenders: Sequence[Contender]) -> str:
     return html_table(["method", *cells], body)
 
 
+def _score(contender: Contender, figure: str) -> str:
+    return _in_column(contender, contender.mean(figure))
+
+
+def _in_column(contender: Contender, value: float) -> str:
+    return in_column(Result.accuracy, contender.runs[0].scale, value)
+
+
 def _each_cluster(contender: Contender) -> str:
     of_runs = [np.array(run.cluster_accuracies, float) for run in contender.runs if run.cluster_accuracies is not None]
     if not of_runs:
         return NOTHING
-    return " · ".join(percent(mean(np.array(of_seeds))) for of_seeds in zip(*of_runs, strict=False))
+    return " · ".join(_in_column(contender, mean(np.array(of_seeds))) for of_seeds in zip(*of_runs, strict=False))
 
 
-def _over_time(asked: Sequence[Contender], estimating: Sequence[Contender], clustered: Sequence[Contender]) -> str:
+def _over_time(
+    asked: Sequence[Contender], estimating: Sequence[Contender], clustered: Sequence[Contender]
+) -> list[Drawing]:
     seeds = any(len(contender.runs) > 1 for contender in asked)
     points = " Every point is the mean of successive exchanges."
     after_band = " The band spans the seeds, of “after”." if seeds else ""
     band = " The band spans the seeds." if seeds else ""
     drawn = [
-        html_figure(
-            exchanges.accuracy_around_exchanges(asked),
+        Drawing(
             "exchange-accuracy",
+            partial(exchanges.accuracy_around_exchanges, asked),
             "Accuracy before and after an exchange: a solid line above the dashed one of its colour means that the "
             f"answer is better than what the client had trained itself.{points}{after_band}",
         )
     ]
     if estimating:
         drawn.append(
-            html_figure(
-                exchanges.divergence_over_time(estimating),
+            Drawing(
                 "exchange-kl",
+                partial(exchanges.divergence_over_time, estimating),
                 "How far the estimated mixtures are from the true ones: lower is better, and above the dashed line the "
                 f"server would be nearer to the truth without estimating.{points}{band}",
             )
         )
     if clustered:
         drawn.append(
-            html_figure(
-                exchanges.cluster_accuracy_over_time(clustered),
+            Drawing(
                 "exchange-clusters",
+                partial(exchanges.cluster_accuracy_over_time, clustered),
                 "Accuracy of each cluster’s model on test samples of that cluster, thin, and their mean, thick: thin "
                 "lines far apart are clusters of which some are served worse.",
             )
@@ -116,33 +131,34 @@ def _over_time(asked: Sequence[Contender], estimating: Sequence[Contender], clus
     weighed = [contender for contender in asked if not np.isnan(contender.mean("bytes_per_exchange"))]
     if weighed:
         drawn.append(
-            html_figure(
-                exchanges.weight_of_answers(weighed),
+            Drawing(
                 "exchange-bytes",
+                partial(exchanges.weight_of_answers, weighed),
                 "What a client downloads per exchange: shorter is cheaper, and one model is the least that a new "
                 "model can weigh.",
             )
         )
-    return side_by_side(drawn)
+    return drawn
 
 
-def _mixtures(shown: Sequence[tuple[Contender, Run]]) -> str:
-    of_contenders = [f"{contender.label}, seed {as_text(run.seed)}" for contender, run in shown]
-    bands = "".join(
-        run_heading(contender, run)
-        + html_figure(mixture_bands(run), f"mixtures{index}", _bands_caption(run), wide=True)
-        for index, (contender, run) in enumerate(shown)
-    )
+def _mixtures(runs: Runs) -> list[Piece]:
+    shown = runs.first_with(lambda run: len(mixtures(run)))
+    pieces: list[Piece] = []
+    for contender, run in shown:
+        name = runs.named("mixtures", contender)
+        bands = Drawing(name, partial(mixture_bands, run), _bands_caption(run), wide=True)
+        pieces += [run_heading(contender, run), bands]
     scatters = [
-        html_figure(
-            estimated_against_true(run),
-            f"shares{index}",
-            f"{label}: the shares in the last quarter of the exchanges. On the dashed line the estimate is right; "
-            "above it the server believes in too much of a cluster, below it in too little. r is the correlation.",
+        Drawing(
+            runs.named("shares", contender),
+            partial(estimated_against_true, run),
+            f"{contender.label}, seed {as_text(run.seed)}: the shares in the last quarter of the exchanges. On the "
+            "dashed line the estimate is right; above it the server believes in too much of a cluster, below it in too "
+            "little. r is the correlation.",
         )
-        for index, ((_, run), label) in enumerate(zip(shown, of_contenders, strict=True))
+        for contender, run in shown
     ]
-    return bands + (side_by_side(scatters) if scatters else "")
+    return [*pieces, SideBySide(tuple(scatters))] if scatters else pieces
 
 
 def _bands_caption(run: Run) -> str:

@@ -1,6 +1,7 @@
 """The report's section of figures: how good, how soon, for whom and at what cost."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,46 +12,52 @@ from polytempo.report.drawing.idle import idle_shares
 from polytempo.report.drawing.traffic import traffic_rate
 from polytempo.report.facts.contenders import Contender, has_target
 from polytempo.report.facts.runs import Runs
+from polytempo.report.facts.scales import common_scale
 from polytempo.report.facts.speed import idle_by_speed
 from polytempo.report.facts.traffic import MINUTE, end_of, resolution_of, with_traffic
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import Section, html_figure, side_by_side
+from polytempo.report.sections.markup import Drawing, Section, SideBySide
 
 
 class Plot(NamedTuple):
-    """A figure of all runs: how it is drawn, its name on the page, and how to read it."""
+    """A figure of all runs: how it is drawn, its name, and how to read it."""
 
     draw: Callable[[Sequence[Run]], Figure]
     name: str
     caption: str
 
+    def of(self, runs: Sequence[Run]) -> Drawing:
+        return Drawing(self.name, partial(self.draw, runs), self.caption)
+
 
 def section(runs: Runs) -> Section:
     """The figures that every comparison has, then those for which these runs have something to show."""
     plots = [*_courses(runs), *_per_client(runs), *_traffic(runs), *_waiting(runs), *_target(runs)]
-    drawn = (html_figure(plot.draw(runs.all), plot.name, plot.caption) for plot in plots)
-    return Section("Figures", side_by_side(drawn))
+    return Section("Figures", [SideBySide(tuple(plot.of(runs.all) for plot in plots))])
 
 
 def _courses(runs: Runs) -> list[Plot]:
     band = " The band spans the seeds." if any(len(contender.runs) > 1 for contender in runs.contenders) else ""
     single = " Thin lines: the fifth of the clients with the slowest and the fastest devices."
     fifth = "" if len(runs.contenders) > 1 else single
-    time = f"Accuracy against virtual time: the sooner a line rises, the less its clients wait.{band}{fifth}"
-    updates = f"Accuracy against updates: how much each update is worth, whatever time it took.{band}{fifth}"
+    scale = common_scale(runs.all)
+    name, moves = scale.name[0].upper() + scale.name[1:], "rises" if scale.higher_is_better else "falls"
+    time = f"{name} against virtual time: the sooner a line {moves}, the less its clients wait.{band}{fifth}"
+    updates = f"{name} against updates: how much each update is worth, whatever time it took.{band}{fifth}"
     return [
-        Plot(figures.accuracy_over_time, "time", time),
-        Plot(figures.accuracy_over_updates, "updates", updates),
+        Plot(figures.accuracy_over_time, "accuracy-time", time),
+        Plot(figures.accuracy_over_updates, "accuracy-updates", updates),
     ]
 
 
 def _per_client(runs: Runs) -> list[Plot]:
     height = " Heights are scaled row by row." if len(runs.contenders) > 1 else ""
-    spread = "Clients sorted by final accuracy: the left end shows who is left behind, a flat line treats all alike."
+    name = common_scale(runs.all).name
+    spread = f"Clients sorted by final {name}: the left end shows who is left behind, a flat line treats all alike."
     fifths = "Slow against fast devices: a gap between the two bars means that slow clients pay for being slow."
     staleness = f"How old the model was that an update came from: a long tail to the right means old news.{height}"
     return [
-        Plot(figures.per_client_spread, "spread", spread),
+        Plot(figures.per_client_spread, "clients", spread),
         Plot(figures.fifths, "fifths", fifths),
         Plot(figures.staleness, "staleness", staleness),
     ]
@@ -58,10 +65,10 @@ def _per_client(runs: Runs) -> list[Plot]:
 
 def _traffic(runs: Runs) -> list[Plot]:
     so_far = "Traffic so far, summed over clients: compare the slopes, solid for up and dashed for down."
-    plots = [Plot(figures.bytes_over_time, "bytes", so_far)]
+    plots = [Plot(figures.bytes_over_time, "traffic", so_far)]
     counted = with_traffic(runs.contenders)
     if counted:
-        plots.append(Plot(traffic_rate, "rate", _traffic_caption(counted)))
+        plots.append(Plot(traffic_rate, "traffic-rate", _traffic_caption(counted)))
     return plots
 
 
@@ -91,5 +98,5 @@ def _waiting(runs: Runs) -> list[Plot]:
 def _target(runs: Runs) -> list[Plot]:
     if not any(map(has_target, runs.contenders)):
         return []
-    caption = "Virtual time until the mean accuracy first reached the target: shorter is better."
-    return [Plot(figures.time_to_target, "target", caption)]
+    caption = f"Virtual time until the mean {common_scale(runs.all).name} first reached the target: shorter is better."
+    return [Plot(figures.time_to_target, "time-to-target", caption)]

@@ -1,6 +1,6 @@
 """The pieces of HTML that a section is made of."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -12,27 +12,56 @@ from polytempo.report.run import Run
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of the page: a heading, which is text, and what stands under it, which is HTML. A section without content
-    is left out."""
+class Drawing:
+    """A figure of the page, drawn when it is wanted. A wide one takes the whole width of the page."""
 
-    heading: str
-    content: str
+    name: str
+    """No other figure of the page has it: its ids on the page begin with it, and it is the name of its file."""
+    draw: Callable[[], Figure]
+    caption: str
+    wide: bool = False
 
     def html(self) -> str:
-        return f"<section>\n<h2>{escape(self.heading)}</h2>\n{self.content}</section>\n" if self.content else ""
+        width = ' class="wide"' if self.wide else ""
+        label = f'<svg role="img" aria-label="{escape(self.caption)}" '
+        svg = inline_svg(self.draw(), self.name).replace("<svg ", label, 1)
+        caption = f"<figcaption>{escape(self.caption)}</figcaption>"
+        return f'<figure{width}><div class="scroll">{svg}</div>{caption}</figure>\n'
 
 
-def html_figure(figure: Figure, name: str, caption: str, wide: bool = False) -> str:
-    """A figure with its caption; a wide one takes the whole width of the page."""
-    width = ' class="wide"' if wide else ""
-    svg = inline_svg(figure, name).replace("<svg ", f'<svg role="img" aria-label="{escape(caption)}" ', 1)
-    return f'<figure{width}><div class="scroll">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>\n'
-
-
-def side_by_side(figures: Iterable[str]) -> str:
+@dataclass(frozen=True)
+class SideBySide:
     """Figures in as many columns as the page has room for."""
-    return f'<div class="figures">{"".join(figures)}</div>\n'
+
+    drawings: tuple[Drawing, ...]
+
+    def html(self) -> str:
+        return f'<div class="figures">{"".join(drawing.html() for drawing in self.drawings)}</div>\n'
+
+
+Piece = str | Drawing | SideBySide
+"""Text is HTML."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: a heading, which is text, and what stands under it. A section without pieces is left out."""
+
+    heading: str
+    pieces: Sequence[Piece]
+
+    def html(self) -> str:
+        content = "".join(piece if isinstance(piece, str) else piece.html() for piece in self.pieces)
+        return f"<section>\n<h2>{escape(self.heading)}</h2>\n{content}</section>\n" if content else ""
+
+    def drawings(self) -> list[Drawing]:
+        """The figures among the pieces, in order."""
+        of_pieces = [
+            piece.drawings if isinstance(piece, SideBySide) else (piece,)
+            for piece in self.pieces
+            if not isinstance(piece, str)
+        ]
+        return [drawing for drawings in of_pieces for drawing in drawings]
 
 
 def html_table(

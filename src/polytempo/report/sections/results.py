@@ -2,8 +2,10 @@
 
 from html import escape
 
+from polytempo.learn.metrics import Scale
 from polytempo.report.differences import meaning_of_bold
 from polytempo.report.facts.runs import Runs
+from polytempo.report.facts.scales import common_scale
 from polytempo.report.sections.markup import Section, bold, html_note, html_table, named
 from polytempo.report.table import comparison_rows
 from polytempo.sim.result import Result
@@ -35,12 +37,16 @@ def section(runs: Runs) -> Section:
         for contender, row in zip(runs.contenders, rows, strict=True)
     ]
     most = max(len(contender.runs) for contender in runs.contenders)
-    notes = ["Accuracy is the mean over clients of the accuracy on their own test data of the model each is served."]
-    notes += [note for title, note in EXPLAINED.items() if title in titles]
+    scale = common_scale(runs.all)
+    name = scale.name[0].upper() + scale.name[1:]
+    better = "" if scale == Scale() else f" {'Higher' if scale.higher_is_better else 'Lower'} is better."
+    notes = [f"{name} is the mean over clients of the {scale.name} on their own test data of the model each is served."]
+    notes[0] += better
+    notes += [note for title, note in EXPLAINED.items() if title.replace("%", scale.unit) in titles]
     if any(is_reconstructed(run.strategy) for run in runs.all):
         notes.append(RECONSTRUCTED)
     if most > 1:
         notes.append(f"Means over up to {most} seeds; ± is the standard deviation between them.")
     if len(runs.contenders) > 1:
         notes.append(meaning_of_bold(runs.contenders))
-    return Section("Results", html_table(["method", *titles], body) + html_note(" ".join(notes)))
+    return Section("Results", [html_table(["method", *titles], body), html_note(" ".join(notes))])

@@ -36,7 +36,7 @@ def section(runs: Runs) -> Section:
         values = [f"<mark>{escape(mine.get(key) or 'none')}</mark>" for key in different]
         body.append([named(contender), escape(seeds), *values, escape(parameters or NOTHING)])
     table = html_table(["method", "seeds", *map(plain_name, different), "parameters"], body, numbers=False)
-    return Section("What was run", f'<dl class="settings">{shared}</dl>\n{table}')
+    return Section("What was run", [f'<dl class="settings">{shared}</dl>\n{table}'])
 
 
 def lead(runs: Runs) -> str:

@@ -1,9 +1,11 @@
 """The report's section on who trained when: a timeline per contender."""
 
+from functools import partial
+
 from polytempo.report.drawing.timeline import timeline
 from polytempo.report.facts.runs import MOST, Runs
 from polytempo.report.run import Run
-from polytempo.report.sections.markup import Section, html_figure
+from polytempo.report.sections.markup import Drawing, Section
 
 CAPTION = (
     "one row per client, one bar per update from dispatch to arrival, in alternating shades; gaps are waiting, "
@@ -13,17 +15,17 @@ CAPTION = (
 
 def section(runs: Runs) -> Section:
     """The timeline of each contender's first seed."""
-    drawn = (
-        html_figure(
-            timeline(contender.runs[0], contender.colour),
-            f"timeline{index}",
+    drawn = [
+        Drawing(
+            runs.named("timeline", contender),
+            partial(timeline, contender.runs[0], contender.colour),
             f"{contender.label}, seed {contender.runs[0].seed}: {CAPTION}{_more(contender.runs[0])}",
             wide=True,
         )
-        for index, contender in enumerate(runs.contenders[:MOST])
+        for contender in runs.contenders[:MOST]
         if contender.runs[0].update_log
-    )
-    return Section("Who trained when", "".join(drawn))
+    ]
+    return Section("Who trained when", drawn)
 
 
 def _more(run: Run) -> str:

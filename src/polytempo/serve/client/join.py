@@ -130,7 +130,8 @@ def check_schema(own: Schema, server: Schema) -> None:
         if ours.get(name) != theirs.get(name):
             raise UserError(
                 f"This client's model is not the server's: its tensor {name!r} {_shape(ours.get(name))}, the server's "
-                f"{_shape(theirs.get(name))}. Use the server's --model, and data with the same inputs and classes."
+                f"{_shape(theirs.get(name))}. Use the server's --model and --personal-layers (head for fedper and "
+                "fedrep, body for lg-fedavg), and data with the same inputs and classes."
             )
     if own.frozen != server.frozen:
         raise UserError(
@@ -185,7 +186,8 @@ class Participant:
         if done.update.steps:
             self._trained_on = _look(local, task, 0)
         self._last = local, _score(local, done.own)[0]
-        kept = {} if done.order.personal is None and compared is None else {"kept": self._kept(done, local)}
+        remembers = done.order.personal is not None or done.memory is not None or compared is not None
+        kept = {"kept": self._kept(done, local)} if remembers else {}
         if self._ledger is None:
             tensors, samples, more = _push_arguments(done, local)
             return tensors, samples, {**more, **kept, "compared": compared}
@@ -217,9 +219,14 @@ class Participant:
         had."""
         if self._exchanging and self._last is not None:
             local, before = self._last
-            after, _ = _score(local, _flat(task.held, local.learner.schema))
+            after, _ = _score(local, self._whole(task, local))
             log("exchange", task=task.number, version=task.version, before=round(before, 4), after=round(after, 4))
         self._exchanging = False
+
+    def _whole(self, task: Task, local: Local) -> Tensor:
+        """The model that the client holds, with its private layers."""
+        memory = self._memory.as_of(task.answered).memory
+        return local.learner.layers.whole(_flat(task.held, local.learner.schema), memory)
 
     def _wait_until_it_asks(self, task: Task) -> None:
         """Hold the task; no longer than the server lets it."""
@@ -238,7 +245,7 @@ class Participant:
 
     def _reason(self, asking: Asking, task: Task, looks: int) -> str | None:
         own = self._own
-        model = _flat(task.held, own.learner.schema)
+        model = self._whole(task, own.now(task.count))
         now = _look(own.now(task.count), task, looks)
         return reason(asking, own.learner.scorer, model, self._trained_on, now, looks)
 
@@ -280,7 +287,7 @@ def _train(task: Task, local: Local, progress: Callable[[Trained], None], before
     done = local.learner.carry_out(as_personal(assignment, local, before.memory))
     update = done.update
     seconds = time.perf_counter() - began
-    accuracy, loss = _score(local, update.start)
+    accuracy, loss = _score(local, local.learner.layers.whole(update.start, before.memory))
     trained = Trained(task.number, update.version, update.steps, seconds, accuracy, loss)
     progress(trained)
     return _Done(order, update, trained, done.own, before, done.memory)

@@ -15,7 +15,7 @@ import numpy as np
 
 from polytempo.core.disk.files import write_bytes
 from polytempo.core.disk.reading import memory_limit, read_plain
-from polytempo.learn.personal import ClientMemory
+from polytempo.learn.personal import NO_VECTOR, ClientMemory
 from polytempo.serve.client.kept_task import begins_without
 from polytempo.serve.logs import log
 from polytempo.serve.protocol.bodies import entry_of, make_body, read_body
@@ -120,7 +120,7 @@ def _arrays(kept: Remembered) -> dict[str, np.ndarray]:
     memory, alone = kept.memory, {} if kept.alone is None else {"alone": kept.alone}
     if memory is None:
         return alone
-    return {"own": memory.own, "average": memory.average, "known": memory.known} | alone
+    return {"own": memory.own, "average": memory.average, "known": memory.known, "private": memory.private} | alone
 
 
 def _numbers(kept: Remembered) -> dict[str, Any]:
@@ -131,7 +131,8 @@ def _remembered(name: str, arrays: dict[str, np.ndarray], numbers: dict[str, Any
     own, alone = arrays.get(f"{name}/own"), arrays.get(f"{name}/alone")
     memory = None
     if own is not None:
-        memory = ClientMemory(own, arrays[f"{name}/average"], arrays[f"{name}/known"], numbers["numbers"])
+        average, known = arrays[f"{name}/average"], arrays[f"{name}/known"]
+        memory = ClientMemory(own, average, known, numbers["numbers"], arrays.get(f"{name}/private", NO_VECTOR))
     return Remembered(memory, alone, numbers["rounds"])
 
 

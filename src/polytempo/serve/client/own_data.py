@@ -5,7 +5,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.core.validation import validated
+from polytempo.core.validation import LAYERS, validated
 from polytempo.learn.learner import Learner, make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.privacy import MOST_NOISE, Privacy
 from polytempo.serve.logs import log
+from polytempo.strategies.settings import PERSONAL_LAYERS
 from polytempo.world.data import datasets, load_dataset
 from polytempo.world.data.sources import expanded
 from polytempo.world.dataset import Dataset
@@ -43,6 +44,7 @@ class JoinSettings(BaseModel):
     )
     seed: int | None = Field(None, ge=0, description="of everything random (default: the server's)")
     model: str = Field("mlp", description="name of a model, or the import path of your own")
+    personal_layers: Annotated[tuple[str, ...], LAYERS] = Field((), description=PERSONAL_LAYERS)
     loss: str | None = Field(None, description="import path of a loss (outputs, labels) -> number")
     metric: str | None = Field(None, description="import path of a metric (outputs, labels) -> number per sample")
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
@@ -125,7 +127,8 @@ class OwnData:
         self._share = _share(settings, self._federation, client)
         self._inputs = Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
         s, probe = settings, self._federation.dataset.samples_to_try()
-        self.learner, self.initial = make_learner(s.model, self._inputs, self.seed, s.engine, s.loss, s.metric, probe)
+        learner, self.initial = make_learner(s.model, self._inputs, self.seed, s.engine, s.loss, s.metric, probe)
+        self.learner = learner.with_private(s.personal_layers, self.initial)
 
     def now(self, count: int = 0) -> Local:
         """The rows that the client has in its count-th task (from 0), of its files as they are."""

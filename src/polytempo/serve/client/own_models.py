@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from polytempo.core.model.vectors import tensor_of
-from polytempo.core.orders import Personal, Train
+from polytempo.core.orders import JuryScores, Personal, Train
 from polytempo.learn.jury import Rows, deal, fingerprints, jury_key
 from polytempo.learn.learner import Assignment, is_finite
-from polytempo.learn.personal import ClientMemory, judge, mixed, using
+from polytempo.learn.personal import ClientMemory, judge
+from polytempo.learn.rules import rule_of
 from polytempo.serve.client.memory import Remembered
 from polytempo.serve.client.own_data import Local
 
@@ -24,25 +25,29 @@ def dealt(local: Local, memory: ClientMemory | None) -> Rows:
 
 
 def as_personal(assignment: Assignment, local: Local, memory: ClientMemory | None) -> Assignment:
-    """The same assignment, with what the client needs for an order that is personal."""
-    if assignment.order.personal is None:
+    """The same assignment, with what the client needs for an order that is personal, or for its private layers."""
+    assignment = replace(assignment, memory=memory)
+    if not rule_of(assignment.order.personal).has_jury:
         return assignment
     rows = dealt(local, memory)
     steps = assignment.order.work.steps_for(len(rows.train))
-    return replace(assignment, rows=rows.train, steps=steps, dealt=rows, memory=memory)
+    return replace(assignment, rows=rows.train, steps=steps, dealt=rows)
 
 
 def used(local: Local, memory: ClientMemory | None, served: Tensor, personal: Personal | None) -> Tensor:
-    """The model that the client works with when it is served this one."""
+    """The model that the client works with when it is served these shared layers."""
+    whole = local.learner.layers.whole(served, memory)
     if personal is None or memory is None:
-        return served
+        return whole
 
     def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
         return local.learner.scorer.judged(tensor_of(weights), local.x, local.y[torch.from_numpy(rows)], rows)
 
-    rows = dealt(local, memory)
-    scores = judge(memory, served.numpy(), rows.jury, score, rows.changed)
-    return tensor_of(mixed(memory.average, served.numpy(), using(memory, scores, personal.pool)))
+    def judged() -> JuryScores:
+        rows = dealt(local, memory)
+        return judge(memory, whole.numpy(), rows.jury, score, rows.changed)
+
+    return tensor_of(rule_of(personal).used(memory, whole.numpy(), personal, judged))
 
 
 def alone(before: Remembered, initial: Tensor) -> Tensor:
@@ -56,5 +61,6 @@ def trained_alone(order: Train, local: Local, before: Remembered, initial: Tenso
     start = Train(local.client, alone(before, initial), before.rounds, order.work)
     steps = order.work.steps_for(len(local.train))
     own = Assignment(start, local.x, local.y, local.train, steps, before.rounds, local.seed)
-    weights = local.learner.carry_out(own).update.weights
+    learner = local.learner.with_private((), initial)  # alone, nothing travels
+    weights = learner.carry_out(own).update.weights
     return before._replace(alone=weights.numpy() if is_finite(weights) else before.alone, rounds=before.rounds + 1)

@@ -51,7 +51,8 @@ def proxies_digest(data: ProxyData) -> str:
 def make_proxy_sets(settings: ServiceSettings, schema: Schema, data: ProxyData) -> ProxySets:
     """The proxy sets as strategies get them, which judge and train the service's model on them."""
     inputs = Inputs(data.x.shape[1:], data.classes, data.vocabulary)
-    learner, _ = make_learner(settings.model, inputs, settings.seed)
+    learner, initial = make_learner(settings.model, inputs, settings.seed)
+    learner = learner.with_private(settings.private_layers(), initial)
     if learner.schema != schema:
         raise UserError(
             f"The model {settings.model} is not the service's any more: its tensors changed, "

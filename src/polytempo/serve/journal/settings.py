@@ -16,6 +16,8 @@ from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.validation import OR_NONE, validated
 from polytempo.learn.flat import initial_vector, read_vector
 from polytempo.learn.models import Inputs, first_model
+from polytempo.learn.private_layers import PrivateLayers
+from polytempo.strategies.base.strategy import strategy_class
 from polytempo.strategies.settings import CLIP, SAMPLES_CAP, StrategySettings
 from polytempo.world.data import load_dataset
 
@@ -59,11 +61,22 @@ class ServiceSettings(StrategySettings):
         dataset = load_dataset(self.data, self.data_dir)
         return Inputs(dataset.x.shape[1:], dataset.classes, dataset.vocabulary)
 
+    def private_layers(self) -> tuple[str, ...]:
+        """The layers that stay at the clients."""
+        return self.personal_layers or strategy_class(self.strategy).personal_layers
+
     def first_model(self) -> tuple[Schema, Tensor]:
-        """Names and shapes, and the weights, before they are warmed."""
+        """Names and shapes, and the weights, of what travels, before they are warmed."""
+        schema, weights = self._whole_model()
+        layers = PrivateLayers(schema, self.private_layers(), weights)
+        return layers.shared, layers.shared_of(weights)
+
+    def _whole_model(self) -> tuple[Schema, Tensor]:
         named = self.init is not None and self.init.suffix == ".safetensors"
-        # A model of the user's own may have frozen parts, of which a file of what travels knows nothing.
-        if self.init is not None and named and self.proxies is None and ":" not in self.model:
+        # A model of the user's own may have frozen parts, of which a file of what travels knows nothing. No file says
+        # which layer is the head.
+        needs_model = self.proxies is not None or ":" in self.model or bool(self.private_layers())
+        if self.init is not None and named and not needs_model:
             return _read_tensors(self.init)
         module = first_model(self.model, self.inputs(), self.seed)
         schema = schema_of(module)
@@ -77,8 +90,8 @@ class ServiceSettings(StrategySettings):
         if dict(zip(found.names, found.shapes, strict=True)) != dict(zip(schema.names, schema.shapes, strict=True)):
             raise UserError(
                 f"The tensors of {path} are not those of the model {self.model} for data like {self.data}. With "
-                "--proxies, or a --model of your own, the server makes the model: give --model and --data that fit the "
-                "file."
+                "--proxies, private layers or a --model of your own, the server makes the model: give --model and "
+                "--data that fit the file."
             )
         return flatten(schema, found.views(weights))
 

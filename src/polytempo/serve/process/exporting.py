@@ -6,20 +6,19 @@ index.json                  for each file: the branch and its version; the event
                             fingerprint of the model's frozen parts, which are in no file"""
 
 import json
-import os
 from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from polytempo.core.branch import branches
-from polytempo.core.disk.files import write_bytes, write_whole
+from polytempo.core.disk.files import same_file, write_bytes, write_whole
 from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.model.schema import Schema
+from polytempo.core.model.state_dicts import with_batch_counts
 from polytempo.serve.access.roster import client_name
 from polytempo.serve.journal.replay import newest
 from polytempo.serve.state.service import Service
@@ -54,7 +53,7 @@ def _write_models(service: Service, making: Path) -> list[dict[str, Any]]:
         path = making / f"{NEWCOMER if client is None else client_name(client)}.safetensors"
         branch = shared.get(id(weights))
         if branch is not None and id(weights) in written:
-            _same_file(written[id(weights)], path)
+            same_file(written[id(weights)], path, 0o600)
         else:
             _write_model(path, service.schema, weights)
             written[id(weights)] = path
@@ -68,17 +67,6 @@ def _write_model(path: Path, schema: Schema, weights: Tensor) -> None:
     write_whole(path, lambda temporary: write_tensors(temporary, state_dict(schema, weights)), 0o600)
 
 
-def _same_file(known: Path, path: Path) -> None:
-    try:
-        os.link(known, path)
-    except OSError:  # a file system without links
-        write_bytes(path, known.read_bytes(), 0o600)
-
-
 def state_dict(schema: Schema, weights: Tensor) -> dict[str, Tensor]:
-    """The tensors of a model under their names. Torch's normalisation layers also count batches, which no client hands
-    in: the count begins at 0, so that ``load_state_dict`` misses nothing."""
-    named = schema.views(weights)
-    layers = [name.removesuffix("running_mean") for name in named if name.endswith("running_mean")]
-    counts = {f"{layer}num_batches_tracked": torch.tensor(0) for layer in layers if f"{layer}running_var" in named}
-    return named | counts
+    """The tensors of a model under their names, so that ``load_state_dict`` misses nothing."""
+    return with_batch_counts(schema.views(weights))

@@ -22,6 +22,8 @@ from polytempo.world.federation import ClientData
 
 OWN_MODELS_BYTES = 2**28
 """Memory for own models that wait to be scored."""
+KEPT_BYTES = 2**29
+"""Memory and disk for a model of each client that is kept to the end: past it none is kept."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,12 @@ class Evaluator:
         self.evaluated_at = -1
         """Updates at the last evaluation; -1 before the first."""
         self.time_to_target: float | None = None
-        self.best = -1.0
+        self.best: float | None = None
         self.since_best = 0
         self.trained: dict[int, tuple[Tensor, int]] = {}
         """Own models not yet scored, with the generation of their data."""
+        self.own: dict[int, Tensor] = {}
+        """The last own model of each client, where there is room for all."""
         self.trained_scores = np.full(len(self.federation), np.nan)
         setting = strategy.setting
         drifting = self.federation.drifts is not None
@@ -69,10 +73,25 @@ class Evaluator:
     def keep(self, update: Update, generation: int) -> None:
         """Remember a client's own model right after its training."""
         self.trained[update.client] = (update.weights, generation)
+        if self.has_room:
+            self.own[update.client] = update.weights
         if self.sketches is not None:
-            self.sketches.keep(update.client, update.weights)
-        if 4 * len(self.trained) * self.learner.schema.size > OWN_MODELS_BYTES:
+            self.sketches.keep(update.client, self.learner.layers.shared_of(update.weights))
+        if 4 * len(self.trained) * self.learner.layers.model.size > OWN_MODELS_BYTES:
             self._score_trained()
+
+    @property
+    def has_room(self) -> bool:
+        """Is there room for a model of each client?"""
+        return 4 * len(self.federation) * self.learner.layers.model.size <= KEPT_BYTES
+
+    def used_models(self, generations: np.ndarray) -> dict[int, Tensor] | None:
+        """The model that each client works with now, its private layers among it; None where that is the one it is
+        served, or without room."""
+        used = self._used_model(generations) or (self._model_for if self.learner.layers.names else None)
+        if used is None or not self.has_room:
+            return None
+        return {client: used(client) for client in range(len(self.federation))}
 
     def evaluate(
         self, now: float, updates: int, generations: np.ndarray, idle: np.ndarray, traffic: dict[str, int]
@@ -142,13 +161,14 @@ class Evaluator:
 
     def used_rows(self, generations: np.ndarray) -> UsedRows:
         """How the model that each client works with does on each of its test rows now: right or wrong or, where the
-        metric says more than that, its loss."""
+        metric says more than that, what it says, negated where higher is better."""
         scorer = self.learner.scorer
         values = self._score_rows(scorer.metric, generations)
         if all(np.isin(one, (0, 1)).all() for one in values):
             values = [one.astype(bool) for one in values]
         else:
-            values = self._score_rows(lambda *given: scorer.losses(*given).numpy().astype(np.float32), generations)
+            sign = np.float32(-1 if self.learner.metric.higher_is_better else 1)
+            values = [sign * one.astype(np.float32) for one in values]
         data = (self.federation.client(client, int(g)) for client, g in enumerate(generations))
         return UsedRows.of(values, [checksum(one.test, one.y[one.test]) for one in data])
 
@@ -186,7 +206,7 @@ class Evaluator:
 
     def _model_for(self, client: int) -> Tensor:
         with explained(self.strategy, f"model_for (client {client})"):
-            return self.strategy.model_for(client)
+            return self.personal.whole(client, self.strategy.model_for(client))
 
     def _data_of(self, generations: np.ndarray) -> Callable[[int], ClientData]:
         return lambda client: self.federation.client(client, int(generations[client]))
@@ -194,14 +214,15 @@ class Evaluator:
     def _in_parts(self, at_once: int | None = None) -> list[range]:
         """Clients whose models are scored at once. Not all: there may be a model for each."""
         clients = range(len(self.federation))
-        at_once = at_once or max(1, OWN_MODELS_BYTES // (4 * self.learner.schema.size))
+        at_once = at_once or max(1, OWN_MODELS_BYTES // (4 * self.learner.layers.model.size))
         return [clients[begin : begin + at_once] for begin in range(0, len(clients), at_once)]
 
     def _judge(self, accuracy: float, now: float, updates: int) -> bool:
-        reached = self.stop.target is not None and accuracy >= self.stop.target
+        metric = self.learner.metric
+        reached = self.stop.target is not None and not metric.better(self.stop.target, accuracy)
         if reached and self.time_to_target is None:
             self.time_to_target = now
-        better = accuracy > self.best
+        better = self.best is None or metric.better(accuracy, self.best)
         self.best, self.since_best = (accuracy, 0) if better else (self.best, self.since_best + 1)
         return (
             updates == self.stop.updates
@@ -229,7 +250,7 @@ class Evaluator:
             return None
         return [int(self.federation.group(client, int(g)) or 0) for client, g in enumerate(generations)]
 
-    _state = ("evaluated_at", "time_to_target", "best", "since_best", "trained", "trained_scores")
+    _state = ("evaluated_at", "time_to_target", "best", "since_best", "trained", "own", "trained_scores")
 
     def save_state(self) -> dict[str, Any]:
         sketches = None if self.sketches is None else self.sketches.save_state()

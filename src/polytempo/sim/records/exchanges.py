@@ -11,6 +11,7 @@ from torch import Tensor
 from polytempo.core.events import Update
 from polytempo.core.stateful import stateful
 from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.personal import PersonalClients
 from polytempo.sim.records.history import History, Row
 from polytempo.sim.records.measures import score_clients
 from polytempo.sim.world import World
@@ -36,14 +37,18 @@ class Exchange:
 class Exchanges:
     """Keeps the models of exchanges, scores many at once, and writes one row for each."""
 
-    def __init__(self, strategy: Strategy, world: World, history: History, pool: Lookahead) -> None:
+    def __init__(
+        self, strategy: Strategy, world: World, history: History, pool: Lookahead, personal: PersonalClients
+    ) -> None:
         self.strategy, self.world, self.history, self.pool = strategy, world, history, pool
+        self.personal = personal
         self.waiting: list[Exchange] = []
 
     def keep(self, now: float, updates: int, update: Update, staleness: int, generation: int) -> None:
         """The strategy has taken an update of a client whose data are of this generation."""
         client = update.client
         true, estimate = self._true_mixture(client, generation), self.strategy.mixture(client)
+        after = self.personal.whole(client, self.strategy.model_for(client))
         row = {
             "time": now,
             "client": client,
@@ -53,8 +58,8 @@ class Exchanges:
             "estimate": estimate,
             "kl": None if true is None or estimate is None or len(true) != len(estimate) else kl(true, estimate),
         }
-        self.waiting.append(Exchange(row, generation, update.weights, self.strategy.model_for(client)))
-        if 8 * len(self.waiting) * self.world.learner.schema.size > WAITING_BYTES:
+        self.waiting.append(Exchange(row, generation, update.weights, after))
+        if 8 * len(self.waiting) * self.world.learner.layers.model.size > WAITING_BYTES:
             self.score()
 
     def score(self) -> None:

@@ -18,11 +18,11 @@ USED = "used.npz"
 
 @dataclass(frozen=True, eq=False)
 class UsedRows:
-    """One value per client and test row: is the used model right on it? Where the metric is not right or wrong, the
-    model's loss on it. Client i has ``values[offsets[i]:offsets[i + 1]]``."""
+    """One value per client and test row: is the used model right on it? Where the metric is not right or wrong, what
+    it says of the row, negated where higher is better. Client i has ``values[offsets[i]:offsets[i + 1]]``."""
 
     values: np.ndarray
-    """bool, or float32 where they are losses."""
+    """bool, or float32 where they are losses: the lower, the better."""
     offsets: np.ndarray
     checksums: np.ndarray
     """Of each client's test rows and labels: values of different rows are not compared."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from polytempo.core.model.state_dicts import named_models
 from polytempo.strategies.base.strategy import Strategy
 
 
@@ -15,11 +16,8 @@ def served_models(strategy: Strategy, clients: Sequence[int]) -> dict[str, Tenso
     served = [strategy.model_for(client) for client in clients]
     distinct = {id(weights): weights for weights in served}
     numbers = {key: number for number, key in enumerate(distinct)}
-    tensors = {
-        f"{numbers[key]}.{name}": tensor.clone()
-        for key, weights in distinct.items()
-        for name, tensor in strategy.setting.schema.views(weights).items()
-    }
-    whose = {"clients": torch.tensor(list(clients)), "client_model": torch.tensor([numbers[id(w)] for w in served])}
+    views = strategy.setting.schema.views
+    models = {numbers[key]: views(weights.clone()) for key, weights in distinct.items()}
+    tensors = named_models(models, {client: numbers[id(w)] for client, w in zip(clients, served, strict=True)})
     graph = strategy.collaboration()
-    return tensors | whose | ({} if graph is None else {"collaboration": torch.from_numpy(graph)})
+    return tensors | ({} if graph is None else {"collaboration": torch.from_numpy(graph)})

@@ -71,6 +71,9 @@ class Strategy:
     needs_personal: ClassVar[bool] = False
     """Do its clients follow the personal rule (``parts/personal.py``) in any case?"""
 
+    personal_layers: ClassVar[tuple[str, ...]] = ()
+    """The layers that stay at the clients (``learn/private_layers.py``), where the settings name none."""
+
     presets: ClassVar[Presets] = {}
     """The values of the parameter ``preset``, and the parameters that each of them sets. What is given wins."""
 
@@ -313,9 +316,9 @@ def as_strategy(found: object, name: str) -> type[Strategy]:
     return found if has_parameters else parameters(found)
 
 
-def make_strategy(name: str, given: Mapping[str, Any]) -> Strategy:
-    """A strategy with its parameters checked."""
-    cls: Any = strategy_class(name)
+def make_strategy(name: str, given: Mapping[str, Any], own: type[Strategy] | None = None) -> Strategy:
+    """A strategy with its parameters checked; ``own`` is its class where the name does not lead to it."""
+    cls: Any = own or strategy_class(name)
     known = [f.name for f in fields(cls)]
     for key in given:
         if key not in known:

@@ -12,7 +12,7 @@ from polytempo.core.orders import Orders, Personal
 from polytempo.core.splits import Regrouping, Split
 from polytempo.strategies.base.strategy import Setting, Strategy
 
-ABOUT = ("travels", "reconstructed", "unmixable", "needs_proxies", "needs_personal")
+ABOUT = ("travels", "reconstructed", "unmixable", "needs_proxies", "needs_personal", "personal_layers")
 """What a strategy's class says of it; a wrapper says the same as the inner strategy."""
 
 

@@ -7,7 +7,7 @@ from polytempo.core.registry import unknown
 from polytempo.world.data import agnews, cifar, digits, femnist, idx, motion, natural
 from polytempo.world.data.own import load_callable, load_csv, load_folder, load_npz
 from polytempo.world.data.sources import Source, datasets, default_data_dir, expanded, files_wanted
-from polytempo.world.dataset import Dataset
+from polytempo.world.dataset import Dataset, Labels
 
 __all__ = ["Source", "data_file", "datasets", "default_data_dir", "load_dataset"]
 
@@ -19,9 +19,9 @@ for _module in (digits, idx, cifar, femnist, motion, natural, agnews):
 _LOADERS = {".npz": load_npz, ".csv": load_csv}
 
 
-def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
+def load_dataset(name: str, data_dir: Path | None = None, labels: Labels = "classes") -> Dataset:
     """A known data set from the data directory, or the user's own: the path of an .npz, a .csv or a folder of images,
-    or ``package.module:function``."""
+    or ``package.module:function``. ``labels`` says what those of the user's own data are."""
     if not name:
         raise UserError(unknown("data set", name, datasets))
     if name in datasets:
@@ -32,9 +32,9 @@ def load_dataset(name: str, data_dir: Path | None = None) -> Dataset:
     if path.suffix.lower() in _LOADERS:
         if not path.exists():
             raise UserError(f"There is no data file {path.absolute()}.")
-        return _LOADERS[path.suffix.lower()](path)
+        return _LOADERS[path.suffix.lower()](path, labels)
     if ":" in name:
-        return load_callable(name)
+        return load_callable(name, labels)
     raise UserError(
         unknown("data set", name, datasets) + " Or your own: a path to an .npz, a .csv or a folder of images, "
         "or package.module:function."

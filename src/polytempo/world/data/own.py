@@ -11,7 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.registry import from_import_path
 from polytempo.world.data.separators import separated
 from polytempo.world.data.sources import normalised, reading
-from polytempo.world.dataset import Dataset
+from polytempo.world.dataset import Dataset, Labels
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -24,56 +24,72 @@ def from_arrays(
     y_test: Any = None,
     users: Any = None,
     classes: Any = None,
+    labels: Labels = "classes",
 ) -> Dataset:
     """A data set of arrays. Features become float32; the distinct labels, and the distinct users, are numbered from 0
     in sorted order. With ``classes``, their number, labels are 0 .. classes - 1 as they are: data that change keep
-    their labels also when one of them is gone."""
+    their labels also when one of them is gone. Labels that are ``numbers``, or ``several`` per sample, stay so."""
     if (x_test is None) != (y_test is None):
         raise ValueError("one of x_test and y_test is missing")
-    features, labels = [np.asarray(x)], [np.asarray(y)]
+    features, given = [np.asarray(x)], [np.asarray(y)]
     if x_test is not None:
-        features, labels = [*features, np.asarray(x_test)], [*labels, np.asarray(y_test)]
+        features, given = [*features, np.asarray(x_test)], [*given, np.asarray(y_test)]
     if len({f.shape[1:] for f in features}) > 1:
         raise ValueError(f"samples of x are {features[0].shape[1:]}, those of x_test {features[1].shape[1:]}")
     if features[0].ndim < 2:
         raise ValueError(f"x has shape {features[0].shape}, not samples x features")
-    for part, part_x, part_y in zip(("", "_test"), features, labels, strict=False):
-        if part_y.shape != (len(part_x),):
+    for part, part_x, part_y in zip(("", "_test"), features, given, strict=False):
+        if len(part_y.shape) > (1 if labels == "classes" else 2) or part_y.shape[:1] != (len(part_x),):
             raise ValueError(f"x{part} has {len(part_x):,} samples and y{part} has shape {part_y.shape}")
     all_x = np.concatenate(features, dtype=np.float32, casting="unsafe")
-    all_y = np.concatenate(labels)
+    all_y = np.concatenate(given)
     if not len(all_x):
         raise ValueError("there are no samples")
     if not np.isfinite(all_x).all():
         raise ValueError("x has values that are not finite")
-    if all_y.dtype.kind == "f" and (all_y != np.round(all_y)).any():
-        raise ValueError("labels are not whole numbers or names")
-    known, numbered = np.unique(all_y, return_inverse=True)
-    if classes is not None:
-        known, numbered = np.arange(int(classes)), all_y
-        if all_y.dtype.kind not in "iuf" or all_y.min() < 0 or all_y.max() >= len(known):
-            raise ValueError(f"classes is {int(classes)}, and labels are not 0 .. {int(classes) - 1}")
+    read, count = _numbered(all_y, classes) if labels == "classes" else _as_numbers(all_y, labels)
     return Dataset(
         name,
         all_x,
-        numbered.astype(np.int64),
-        classes=len(known),
+        read,
+        classes=count,
         train_size=len(features[0]),
         users=None if users is None else _numbered_users(np.asarray(users), len(all_x)),
     )
 
 
-def load_npz(path: Path) -> Dataset:
+def _numbered(y: np.ndarray, classes: Any) -> tuple[np.ndarray, int]:
+    """Classes by number, and how many there are."""
+    if y.dtype.kind == "f" and (y != np.round(y)).any():
+        raise ValueError("labels are not whole numbers or names (for regression, set the goal)")
+    known, numbered = np.unique(y, return_inverse=True)
+    if classes is not None:
+        known, numbered = np.arange(int(classes)), y
+        if y.dtype.kind not in "iuf" or y.min() < 0 or y.max() >= len(known):
+            raise ValueError(f"classes is {int(classes)}, and labels are not 0 .. {int(classes) - 1}")
+    return numbered.astype(np.int64), len(known)
+
+
+def _as_numbers(y: np.ndarray, labels: Labels) -> tuple[np.ndarray, int]:
+    """Labels that are numbers, and how many each sample has."""
+    if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
+        raise ValueError(f"labels are {y.dtype}, not finite numbers")
+    if labels == "several" and (y.ndim != 2 or not np.isin(y, (0, 1)).all()):
+        raise ValueError(f"y has shape {y.shape}. With several labels it is samples x labels, each 0 or 1")
+    return y.astype(np.float32), 1 if y.ndim == 1 else y.shape[1]
+
+
+def load_npz(path: Path, labels: Labels = "classes") -> Dataset:
     """Arrays x and y, and if there are any x_test, y_test, users (of x, then of x_test) and classes."""
     expected = "an .npz with x (samples x ...) and y, and optionally x_test and y_test, users, classes"
     with reading(path, expected):
         parts = read_npz(path, ("x", "y", "x_test", "y_test", "users", "classes"))
         if "x" not in parts or "y" not in parts:
             raise ValueError(f"it has {npz_names(path)}")
-        return from_arrays(path.stem, **parts)
+        return from_arrays(path.stem, **parts, labels=labels)
 
 
-def load_csv(path: Path) -> Dataset:
+def load_csv(path: Path, labels: Labels = "classes") -> Dataset:
     """Numeric features and a label per row, separated by commas, semicolons, tabs or bars. The first row is a header if
     one of its cells but the last is no number, or one is called ``label`` or ``y``; the label is the column of that
     name, otherwise the last."""
@@ -88,20 +104,20 @@ def load_csv(path: Path) -> Dataset:
             rows = rows[1:]
             column = named[0] if named else column
         x = np.empty((len(rows), len(header) - 1), np.float32)
-        labels = []
+        last = []
         for i, row in enumerate(rows):
             if len(row) != len(header):
                 raise ValueError(f"data row {i + 1} has {len(row)} columns separated by {by}, the first {len(header)}")
-            labels.append(row.pop(column).strip())
+            last.append(row.pop(column).strip())
             try:
                 x[i] = row
             except ValueError as error:
                 raise ValueError(
                     f"data row {i + 1}: {error}{_decimal_comma(row)} (columns separated by {by})"
                 ) from None
-        if "" in labels:
-            raise ValueError(f"data row {labels.index('') + 1} has no label")
-        return from_arrays(path.stem, x, _numbers_if_all_are(labels))
+        if "" in last:
+            raise ValueError(f"data row {last.index('') + 1} has no label")
+        return from_arrays(path.stem, x, _numbers_if_all_are(last), labels=labels)
 
 
 def _decimal_comma(row: list[str]) -> str:
@@ -128,7 +144,7 @@ def load_folder(root: Path) -> Dataset:
     return Dataset(root.resolve().name, x, y.astype(np.int64), len(known), len(train_paths))
 
 
-def load_callable(import_path: str) -> Dataset:
+def load_callable(import_path: str, labels: Labels = "classes") -> Dataset:
     """What ``package.module:function`` or ``file.py:function`` returns: a Dataset, (x, y) or
     (x, y, x_test, y_test)."""
     expected = "a function without arguments that returns a Dataset, (x, y) or (x, y, x_test, y_test)"
@@ -138,7 +154,8 @@ def load_callable(import_path: str) -> Dataset:
             return made
         if not isinstance(made, tuple) or len(made) not in (2, 4):
             raise TypeError(f"it returned a {type(made).__name__}")
-        return from_arrays(import_path.rpartition(":")[2], *made)
+        x, y, x_test, y_test = (*made, None, None)[:4]
+        return from_arrays(import_path.rpartition(":")[2], x, y, x_test, y_test, labels=labels)
     except UserError:
         raise
     except Exception as error:

@@ -30,11 +30,13 @@ class Partition(NamedTuple):
     make: Callable[[PartitionRequest, Any], Federation]
     own_clients: Callable[[Dataset, Any, int], int] | None = None
     """(data set, parameter, min_samples) -> number of clients, where the partition and not the user says it."""
+    any_labels: bool = False
+    """Does it work where labels are no classes?"""
 
 
 def make_federation(
     dataset: Dataset,
-    partition: str,
+    partition: str | Partition,
     clients: int,
     seed: int,
     test_share: float = 0.2,
@@ -42,8 +44,9 @@ def make_federation(
     drifts: Sequence[Drift] = (),
     proxies: Proxies = 0,
 ) -> Federation:
-    """The clients with their data, for a partition in words such as ``dirichlet:0.1`` (docs/guides/partitions.md). With
-    ``proxies``, a number or ``"default"``, so many samples of each cluster are the server's and no client's."""
+    """The clients with their data, for a partition in words such as ``dirichlet:0.1`` (docs/guides/partitions.md), or
+    for one of the user's own. With ``proxies``, a number or ``"default"``, so many samples of each cluster are the
+    server's and no client's."""
     if clients < 1:
         raise UserError(f"There must be at least one client, not {clients}.")
     if not 0 < test_share < 1:
@@ -53,6 +56,8 @@ def make_federation(
     if proxies != "default" and proxies < 0:
         raise UserError(f"There cannot be {proxies} proxy samples per cluster. Expected at least 1, or 0 for none.")
     kind, parameter = _parsed(partition)
+    if not dataset.has_classes:
+        _check_without_classes(kind, drifts, proxies)
     federation = kind.make(PartitionRequest(dataset, clients, seed, test_share, min_samples, proxies), parameter)
     if proxies and not federation.clusters:  # a partition with pools has set its own aside
         federation = set_aside(federation, proxies, min_samples, seed)
@@ -62,7 +67,17 @@ def make_federation(
     return replace(federation, drifts=plan_drifts(drifts, clients, dataset.classes, seed, federation.groups, ringed))
 
 
-def clients_in(partition: str, dataset: Dataset, min_samples: int = 2) -> int | None:
+def _check_without_classes(kind: Partition, drifts: Sequence[Drift], proxies: Proxies) -> None:
+    """Where labels are numbers, nothing can be dealt out, set aside or swapped by class."""
+    others = ", ".join(name for name, other in partitions.items() if other.any_labels)
+    if not kind.any_labels:
+        raise UserError(f"Partition {kind.form} goes by classes, and labels here are numbers. Take {others}, or rows.")
+    if proxies or any(drift.kind == "swap" for drift in drifts):
+        what = "Proxy sets go" if proxies else "A drift that swaps labels goes"
+        raise UserError(f"{what} by classes, and labels here are numbers. Leave it out.")
+
+
+def clients_in(partition: str | Partition, dataset: Dataset, min_samples: int = 2) -> int | None:
     """How many clients a partition has by itself (``natural``, ``composition``, ``file``), or None: the user says."""
     kind, parameter = _parsed(partition)
     return None if kind.own_clients is None else kind.own_clients(dataset, parameter, min_samples)
@@ -76,7 +91,9 @@ def clients_or_refusal(partition: str, dataset: Dataset, given: int | None, min_
     return clients
 
 
-def _parsed(partition: str) -> tuple[Partition, Any]:
+def _parsed(partition: str | Partition) -> tuple[Partition, Any]:
+    if isinstance(partition, Partition):
+        return partition, None
     name, _, text = partition.partition(":")
     kind = partitions[name]
     try:
@@ -106,7 +123,10 @@ def _nothing(text: str) -> None:
 
 
 partitions: Registry[Partition] = Registry("partition")
-partitions.add("iid", Partition("iid", "every client gets a random share of equal size.", _nothing, _dealt(deals.iid)))
+partitions.add(
+    "iid",
+    Partition("iid", "every client gets a random share of equal size.", _nothing, _dealt(deals.iid), any_labels=True),
+)
 partitions.add(
     "dirichlet",
     Partition(
@@ -174,6 +194,7 @@ partitions.add(
         _nothing,
         _dealt(given.natural),
         lambda dataset, _, min_samples: natural_clients(dataset, min_samples),
+        any_labels=True,
     ),
 )
 partitions.add(
@@ -184,6 +205,7 @@ partitions.add(
         given.parse_file,
         given.from_file,
         lambda _, path, __: given.file_clients(path),
+        any_labels=True,
     ),
 )
 

@@ -94,9 +94,9 @@ def labels(request: PartitionRequest, per_client: int) -> Deal:
     return Deal(deal(request.dataset.y, counts, rng))
 
 
-def parse_groups(text: str) -> tuple[float, ...]:
+def parse_groups(text: str) -> tuple[float, ...] | None:
     if not text:
-        return CASA_SHARES
+        return None
     if text.isdecimal():
         if not 1 <= int(text) <= MOST_GROUPS:
             raise ValueError
@@ -107,10 +107,12 @@ def parse_groups(text: str) -> tuple[float, ...]:
     return shares
 
 
-def groups(request: PartitionRequest, shares: Sequence[float]) -> Deal:
+def groups(request: PartitionRequest, given: Sequence[float] | None) -> Deal:
     """CASA, App. A.2.4: clients and labels are divided in the same shares, labels in their order, so that no two groups
     have a label in common; inside a group each label is cut by Dirichlet(1). Who is in which group is drawn."""
     rng, classes = request.rng, request.dataset.classes
+    most = min(request.clients, classes)
+    shares = given or (CASA_SHARES if most >= len(CASA_SHARES) else (1 / most,) * most)
     clients_of, labels_of = (apportioned(total, np.array(shares)) for total in (request.clients, classes))
     for what, counts in (("clients", clients_of), ("labels", labels_of)):
         if counts.min() == 0:

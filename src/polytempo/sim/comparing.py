@@ -1,8 +1,7 @@
-"""Several strategies under the same conditions."""
+"""The experiments of a comparison: several strategies under the same conditions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
@@ -11,11 +10,11 @@ from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.strategies.base.strategy import strategy_class
 
 
-def comparison(
+def experiments_to_compare(
     strategies: Sequence[str], seeds: int, assigned: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> list[Experiment]:
-    """The experiments of a comparison. A parameter ``name`` goes to every strategy that has it, ``strategy.name`` to
-    that one."""
+    """One experiment per strategy and seed. A parameter ``name`` goes to every strategy that has it,
+    ``strategy.name`` to that one."""
     known = {strategy: [f.name for f in fields(strategy_class(strategy))] for strategy in strategies}  # type: ignore[arg-type]
     for key in assigned:
         owner, _, name = key.rpartition(".")
@@ -43,10 +42,3 @@ def comparison(
         for strategy in dict.fromkeys(strategies)
         for i in range(seeds)
     ]
-
-
-def find_runs(directory: Path) -> list[Path]:
-    """The directories of finished runs at or below a directory."""
-    if (directory / "result.json").exists():
-        return [directory]
-    return sorted(path.parent for path in directory.glob("**/result.json"))
