@@ -20,6 +20,7 @@ from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.parts.robust import Robust
 from polytempo.world.data import load_dataset
 from polytempo.world.partitions import make_federation
+from support.plugs import PulledPlugError, pulled_after
 
 DIGITS = load_dataset("digits")
 ARRAYS = (DIGITS.x, DIGITS.y)
@@ -204,26 +205,17 @@ def test_a_run_of_objects_goes_on_from_the_same_objects_only(tmp_path):
             simulate(**{**given, **other}, out=tmp_path, **SMALL)
 
 
-def test_a_run_of_objects_that_was_cut_off_goes_on(tmp_path):
+def test_a_run_of_objects_that_was_cut_off_goes_on(tmp_path, every_event):
     given = {"strategy": "fedasync", "data": {i: (DIGITS.x[i::4], DIGITS.y[i::4]) for i in range(4)}, **SMALL}
-    calls = []
 
-    def cut(outputs, labels):
-        calls.append(1)
-        if len(calls) == 200:
-            raise KeyboardInterrupt
+    def loss(outputs, labels):
         return F.cross_entropy(outputs, labels)
 
-    def whole(outputs, labels):
-        return F.cross_entropy(outputs, labels)
-
-    experiment = make_experiment(**given, loss=whole, workers=1)
+    experiment = make_experiment(**given, loss=loss, workers=1)
     assert experiment.data.startswith("4 clients 1797x1x8x8 #")
     expected = run_experiment(experiment).result.digest
-    broken = make_experiment(**given, loss=whole, workers=1)
-    broken._objects = {**broken.objects(), "loss": replace(broken.objects()["loss"], thing=cut)}
-    with pytest.raises(KeyboardInterrupt):
-        run_experiment(broken, tmp_path, checkpoint_seconds=0)
+    with pytest.raises(PulledPlugError):
+        run_experiment(experiment, tmp_path, pulled_after(9), checkpoint_seconds=0)
     assert (tmp_path / "checkpoint.safetensors").exists()
     assert run_experiment(experiment, tmp_path).result.digest == expected
 

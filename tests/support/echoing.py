@@ -11,7 +11,7 @@ from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.testing import begun, vector
 
 CLIENTS = 6
-BY_L1 = {"preset": "paper", "broadcast": "accumulated"}
+BY_L1 = {"preset": "paper", "broadcast": "accumulated", "feedback_from": "sample"}
 """The paper's rules, with a policy of broadcasts that is quick to compute."""
 
 

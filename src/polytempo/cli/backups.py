@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -88,13 +88,20 @@ def restore(
     print(f"  {serve_command(directory, restored.settings)}")
 
 
+def _word(value: Any) -> str:
+    """A setting's value as an option takes it."""
+    if value is None:
+        return "none"
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def serve_command(directory: Path, settings: ServiceSettings) -> str:
     """The command that starts the service in a directory. What has its default is left out."""
     words = ["polytempo", "serve", settings.strategy, "--dir", str(directory)]
     for name, value in settings.lasting().items():
         field = ServiceSettings.model_fields[name]
-        if name not in GIVEN_OTHERWISE and value != field.default:
-            words += [f"--{name.replace('_', '-')}", "none" if value is None else str(value)]
+        if name not in GIVEN_OTHERWISE and _word(value) != _word(field.default):
+            words += [f"--{name.replace('_', '-')}", _word(value)]
     for name, value in settings.parameters.items():
         plain = isinstance(value, str) and parse_assignments([f"it={value}"]) == {"it": value}
         words += ["--set", f"{name}={value if plain else json.dumps(value)}"]

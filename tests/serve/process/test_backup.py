@@ -356,6 +356,8 @@ def test_the_command_to_start_a_service_has_all_that_is_no_default():
     words = shlex.split(serve_command(Path("here"), settings))
     assert words[:5] == ["polytempo", "serve", "fedasync", "--dir", "here"]
     given = dict(zip(words[5:-6:2], words[6:-6:2], strict=True))
+    layers = make_settings(strategy="fedasync", personal_layers=("1", "3"))
+    assert "--personal-layers 1,3" in serve_command(Path("here"), layers)
     assert given == {"--clip": "none", "--lr": "step:0.1:0.5:9", "--steps": "3", "--model": "own file.py:net"}
     assert parse_assignments(words[-5::2]) == parameters
     assert words[-5] == "staleness=hinge:1:4"
