@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from polytempo.core.errors import UserError
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.state import digest, save
+from polytempo.core.threads import one_thread
 from polytempo.sim.agenda import Kind
 from polytempo.sim.directory import (
     CHECKPOINT,
@@ -92,9 +92,7 @@ def run_experiment(
     """Simulate to the end. With a directory, leave a run there; a run that was cut off there goes on from its last
     checkpoint and ends as if nothing had happened. The watcher looks on until the last event."""
     history, clock = History(), _Clock()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # bit-identical sums, and the cores belong to the workers
-    try:
+    with one_thread():
         simulator = _build(experiment, history, objects or {})
         config = config_of(experiment, simulator.strategy)
         with claimed(directory):
@@ -106,8 +104,6 @@ def run_experiment(
             finished = _finished(experiment, simulator, clock, config)
             if directory is not None:
                 finished = _written(finished, simulator, directory)
-    finally:
-        torch.set_num_threads(threads)
     _warn_of_drifts_to_come(simulator)
     return finished
 

@@ -12,6 +12,7 @@ from torch import nn
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, Send, Train
 from polytempo.core.state import digest
+from polytempo.core.threads import one_thread
 from polytempo.learn.learner import Assignment
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.simulator import Simulator
@@ -138,7 +139,8 @@ def simulated(
     check_packable(strategy)
     np.save(directory / "init.npy", sim.learner.layers.whole(strategy.setting.initial, None).numpy())
     recorder = Recorder(sim)
-    sim.run()
+    with one_thread():  # as a run and a service do
+        sim.run()
     settings = {
         "strategy": name,
         "parameters": dict(parameters or {}),

@@ -18,6 +18,7 @@ from polytempo.core.events import Update
 from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import flatten, trained_entries
 from polytempo.core.orders import Candidates, Objective, Send, Train
+from polytempo.core.threads import one_thread
 from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
 from polytempo.learn.learner import Assignment
 from polytempo.learn.personal import ClientMemory
@@ -79,7 +80,7 @@ def join(
     stamp = file_stamp(settings.data)
     dataset = load_dataset(settings.data, settings.data_dir)
     client = connect()
-    with _one_thread(), client, _goodbye(client):
+    with one_thread(), client, _goodbye(client):
         number, schema, seed = client.wait_for_welcome()
         own = OwnData(settings, dataset, number, seed, stamp)
         check_schema(own.learner.schema, schema)
@@ -95,17 +96,6 @@ def join(
                 f"The server refuses the updates of client {number}: {str(error).rstrip('.')}. If training diverges "
                 "(NaN, Inf, too far from its start), lower --lr at the server; if its noise does, raise the bound."
             ) from None
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Sums have the same bits as in the simulator."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextmanager
