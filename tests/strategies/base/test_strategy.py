@@ -38,6 +38,18 @@ def test_an_attribute_of_a_base_that_is_no_field_is_no_parameter() -> None:
     assert made.questions == ("fit",)  # type: ignore[attr-defined]
 
 
+class MixingLess(Mixing):
+    share: float = 0.2
+
+
+class MixingLessOften(MixingLess):
+    every: int = 3
+
+
+def test_a_base_may_change_a_default_without_describing_the_field_again() -> None:
+    assert as_strategy(MixingLessOften, "own:MixingLessOften")().parameters() == {"share": 0.2, "every": 3}
+
+
 class Preset(Strategy):
     preset: Literal["ours", "paper"] = Field("settled")
     share: float = Field(0.5)

@@ -2,7 +2,7 @@
 a clock, opens a file or draws from a global random generator. So the same file runs simulated and served."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
@@ -272,7 +272,7 @@ def parameters(cls: type[S]) -> type[S]:
     """Make the annotated fields of a strategy, and of the classes it is derived from, its validated, documented
     parameters."""
     for base in cls.__mro__[-2:0:-1]:
-        if any(isinstance(value, FieldInfo) for value in vars(base).values()):  # nobody has made them parameters yet
+        if _has_fields_to_make(base):
             parameters(base)
     if "presets" in vars(cls):
         if "preset" not in cls.__annotations__ and not hasattr(cls, "preset"):
@@ -280,6 +280,15 @@ def parameters(cls: type[S]) -> type[S]:
         cls._fill_in_preset = model_validator(mode="before")(_with_preset)  # type: ignore[attr-defined]
     config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(kw_only=True, config=config, eq=False, repr=False)(cls)  # type: ignore[return-value]
+
+
+def _has_fields_to_make(base: type) -> bool:
+    """Does a class declare fields that nobody has made parameters yet? Where it is derived from a class with
+    parameters, so is every annotated field."""
+    if "__pydantic_fields__" in vars(base):
+        return False
+    declared = any(isinstance(value, FieldInfo) for value in vars(base).values())
+    return declared or (is_dataclass(base) and bool(vars(base).get("__annotations__")))
 
 
 def _with_preset(cls: Any, given: ArgsKwargs) -> ArgsKwargs:
