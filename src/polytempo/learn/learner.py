@@ -63,6 +63,10 @@ class Assignment:
     memory: ClientMemory | None = None
     """What the client remembers of its own models; None if it has none yet."""
 
+    def tensors(self) -> list[Tensor]:
+        """Those that assignments of other clients may hold as well."""
+        return [*self.order.tensors(), *(send.weights for _, send in self.sends), self.y]
+
 
 class CarriedOut(NamedTuple):
     """What comes of an assignment: what the client hands in, and what it keeps."""
