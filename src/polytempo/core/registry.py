@@ -18,6 +18,8 @@ from typing import Any, Generic, TypeVar
 from polytempo.core.errors import UserError
 
 T = TypeVar("T")
+OWN_FILES = "polytempo_file_"
+"""How the names of modules begin that are loaded from a file of the user's."""
 
 
 class Registry(Generic[T]):
@@ -174,7 +176,7 @@ def _import(where: str) -> ModuleType:
 
 
 def _load(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"polytempo_file_{file.stem}", file)
+    spec = importlib.util.spec_from_file_location(OWN_FILES + file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -2,7 +2,6 @@
 a sweep goes on where it was stopped, and finished runs are taken as they are."""
 
 import hashlib
-import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from polytempo.core.errors import DivergenceError, UserError
+from polytempo.core.threads import cores
 from polytempo.report.facts.scales import common_scale
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished, write_json
@@ -154,7 +154,7 @@ def _all_of(
     failures: dict[int, str] = {}
     finished = len(tasks) - len(open_tasks)
     tell(finished, len(tasks), "")
-    workers = max(1, len(os.sched_getaffinity(0)) // plan.jobs)
+    workers = max(1, cores() // plan.jobs)
     parallel = Parallel(n_jobs=min(plan.jobs, max(len(open_tasks), 1)), batch_size=1, return_as="generator_unordered")
     for number, failure in parallel(delayed(_finish)(*task, workers) for task in open_tasks):
         finished += 1

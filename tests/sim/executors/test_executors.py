@@ -14,13 +14,19 @@ from support.errands import Broken, Errands, Gate, Note, Square, noted, pipe_in
 Make = Callable[..., Executor]
 
 
-@pytest.fixture(params=["threads"])
+@pytest.fixture(params=["threads", "ray"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Opens executors, and closes them after the test."""
     opened: list[Executor] = []
+    kind: Make = Threads
+    if request.param == "ray":
+        request.getfixturevalue("cluster")
+        from polytempo.sim.executors.actors import Actors  # here, because Ray reads its environment when it is imported
+
+        kind = Actors
 
     def open_one(workers: int = 2, ahead: int = 4) -> Executor:
-        opened.append(Threads(Errands(), workers, ahead))
+        opened.append(kind(Errands(), workers, ahead))
         return opened[-1]
 
     yield open_one

@@ -37,16 +37,18 @@ class Computed(NamedTuple):
     error: BaseException | None
     cpu: float
     """Seconds of CPU time of the thread that carried it out."""
+    wall: float
+    """Seconds that it took."""
 
 
 def computed(worker: Worker, computation: Any) -> Computed:
     """Carry out a computation here and now."""
-    began = time.thread_time()
+    cpu, wall = time.thread_time(), time.perf_counter()
     try:
         result, error = worker.do(computation), None
     except BaseException as raised:
         result, error = None, raised
-    return Computed(result, error, time.thread_time() - began)
+    return Computed(result, error, time.thread_time() - cpu, time.perf_counter() - wall)
 
 
 @dataclass

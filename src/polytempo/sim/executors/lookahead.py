@@ -73,6 +73,13 @@ class Lookahead:
         queued.computation = None  # let go of the start weights
         queued.finished.set()
 
+    def fail(self, error: BaseException) -> None:
+        """Nothing can be carried out any more."""
+        for queued in self._open.values():
+            if queued.state != "done":
+                queued.state, queued.error = "done", error
+                queued.finished.set()
+
     def repeat(self, queued: Queued) -> None:
         """A running computation came to nothing, for no fault of its own: it is the next to begin."""
         self._held -= 1

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from polytempo.core.model.vectors import tensor_of
 from polytempo.core.orders import JuryScores
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
 from polytempo.learn.personal import ClientMemory, judge
+from polytempo.learn.questions import Question, questions
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class SharedWorker:
         self.learner = learner
         self.data = {"x": x, "y": y}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Questions that are not Polytempo's travel too."""
+        own = {name: question for name, question in questions.items() if not _is_ours(question)}
+        return _arrived, (self.learner, self.data["x"], self.data["y"], own)
+
     def do(self, computation: Assignment | Scoring | Judging) -> CarriedOut | np.ndarray | JuryScores:
         if isinstance(computation, Assignment):
             return self.learner.carry_out(computation)
@@ -66,3 +73,13 @@ class SharedWorker:
         """Errors and Brier scores of these rows."""
         of_rows = labels[torch.from_numpy(rows)]
         return self.learner.scorer.judged(tensor_of(weights), self.data["x"], of_rows, rows)
+
+
+def _arrived(learner: Learner, x: Tensor, y: Tensor, own: dict[str, Question]) -> SharedWorker:
+    for name, question in own.items():
+        questions.add(name, question)
+    return SharedWorker(learner, x, y)
+
+
+def _is_ours(question: Question) -> bool:
+    return question.answer.__module__.partition(".")[0] == "polytempo"
