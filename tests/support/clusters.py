@@ -13,7 +13,7 @@ PRIVATE = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(16),  # and keeps no token in the user's home
 }
-"""The environment, before Ray is imported."""
+"""The environment of this process and its clusters, before Ray is imported."""
 
 
 class Cluster:
@@ -49,7 +49,6 @@ class Cluster:
 @contextmanager
 def three_nodes() -> Iterator[Cluster]:
     """A cluster while the block runs. Sockets have short names only: it is in no directory of a test."""
-    os.environ.update(PRIVATE)
     directory = tempfile.mkdtemp(prefix="ray-")
     cluster = Cluster(directory)
     try:

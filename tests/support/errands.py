@@ -2,6 +2,7 @@
 process can write."""
 
 import os
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,25 @@ class Gate(Errand):
     pipe: Path
 
 
+class StubbornError(Exception):
+    """Can be raised, and cannot be pickled."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError
+
+
 @dataclass(frozen=True)
 class Broken(Errand):
-    error: BaseException
+    """Raise an error; None: a stubborn one."""
+
+    error: BaseException | None
+
+
+@dataclass(frozen=True)
+class Deadly(Errand):
+    """Kill the process, or do so once: the next one finds a mark."""
+
+    mark: Path | None
 
 
 @dataclass(frozen=True)
@@ -58,7 +75,7 @@ class Errands:
     """Carries them out."""
 
     def __init__(self) -> None:
-        self.data = {"x": torch.arange(1000.0)}
+        self.data = {"x": torch.arange(100_000.0)}
 
     def do(self, errand: Any) -> Any:
         if isinstance(errand, Square):
@@ -70,9 +87,13 @@ class Errands:
             with errand.pipe.open() as pipe:
                 return pipe.read()
         if isinstance(errand, Broken):
-            raise errand.error
+            raise errand.error or StubbornError("a message")
         if isinstance(errand, Sum):
             return errand.model, errand.model + self.data["x"], errand.private
+        if isinstance(errand, Deadly) and (errand.mark is None or not errand.mark.exists()):
+            if errand.mark is not None:
+                errand.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         return None
 
 

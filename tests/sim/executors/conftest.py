@@ -13,10 +13,3 @@ def cluster() -> Iterator[Cluster]:
     """Three nodes, to which this process is connected: what starts there once serves all tests."""
     with three_nodes() as nodes, connected(nodes.word):
         yield nodes
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the cluster run in one process of pytest-xdist, so that there is one cluster."""
-    for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()) or "ray" in item.name:
-            item.add_marker(pytest.mark.xdist_group("ray"))

@@ -17,6 +17,8 @@ AT = "ray:"
 SECONDS = 10.0
 """To wait for an answer at an address."""
 
+_connection: dict[str, str] = {}
+"""The word of the executor whose cluster this process is at, if it was connected here."""
 _PRIVATE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """The environment of a cluster of this machine's own: it sends no statistics, and listens on the loopback only."""
 
@@ -37,6 +39,11 @@ def connected(word: str, workers: int | None = None) -> Iterator[None]:
         return
     ray = _import_ray(word)
     if ray.is_initialized():
+        if _connection.get("word", word) != word:
+            raise UserError(
+                f"This process is at the Ray cluster of executor {_connection['word']}. Expected the same, or {word} "
+                "in a process of its own."
+            )
         yield
         return
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -45,9 +52,11 @@ def connected(word: str, workers: int | None = None) -> Iterator[None]:
             ray.init(address="local", num_cpus=workers or cores(), include_dashboard=False, **quiet)
     else:
         _connect(ray, word.removeprefix(AT), quiet)
+    _connection["word"] = word
     try:
         yield
     finally:
+        _connection.clear()
         ray.shutdown()
 
 
