@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from polytempo import simulate
 from support.clusters import Cluster
@@ -64,11 +67,29 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scale_beside.py").write_text("SCALE = 0.5\n")
 
 
-def test_code_in_files_reaches_the_workers(cluster: Cluster, own: None) -> None:
-    named = {"data": "own.py:data", "model": "own.py:net", "loss": "own.py:smoothed", "metric": "own.py:in_top_two"}
-    check_same_bits(cluster, strategy="fedasync", **given)
-
-
 def check_same_bits(cluster: Cluster, **given: Any) -> None:
     words = "threads", cluster.word
     assert len({simulate(executor=word, workers=2, **given, **WORLD).digest for word in words}) == 1
+
+
+def test_code_in_files_reaches_the_workers(cluster: Cluster, own: None) -> None:
+    named = {"data": "own.py:data", "model": "own.py:net", "loss": "own.py:smoothed", "metric": "own.py:in_top_two"}
+    check_same_bits(cluster, strategy="own.py:Asking", **named)
+
+
+def test_python_objects_reach_the_workers(cluster: Cluster) -> None:
+    scale = 0.5
+    rng = np.random.default_rng(0)
+
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * scale
+
+    check_same_bits(
+        cluster,
+        strategy="fedasync",
+        data=(rng.random((120, 6), np.float32), rng.integers(0, 3, 120)),
+        model=lambda: nn.Sequential(Scaled(), nn.Linear(6, 3)),
+        loss=lambda outputs, y: nn.functional.cross_entropy(outputs, y) * scale,
+        metric=lambda outputs, y: (outputs.argmax(1) == y).float() * scale,
+    )
