@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import PassingError, UserError
@@ -19,6 +20,7 @@ SECONDS = 10.0
 
 _connection: dict[str, str] = {}
 """The word of the executor whose cluster this process is at, if it was connected here."""
+_QUIET = {"RAY_BACKEND_LOG_LEVEL": "error"}
 _PRIVATE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """The environment of a cluster of this machine's own: it sends no statistics, and listens on the loopback only."""
 
@@ -78,8 +80,11 @@ def free_cpus() -> int:
 
 
 def _import_ray(word: str) -> Any:
+    """Ray reads some of its environment when it is imported."""
     try:
-        with _environment(_PRIVATE if word == LOCAL else {}):  # Ray reads some of it when it is imported
+        with _environment(_QUIET | (_PRIVATE if word == LOCAL else {})):
+            if word != LOCAL and _has_token():
+                os.environ.setdefault("RAY_AUTH_MODE", "token")
             import ray
     except ImportError:
         raise UserError(f"executor {word} needs Ray. Install it: pip install 'polytempo[ray]'.") from None
@@ -99,9 +104,20 @@ def _connect(ray: Any, address: str, quiet: Mapping[str, Any]) -> None:
     try:
         ray.init(address=address, **quiet)
     except ConnectionError as error:
+        if "InvalidAuthToken" in f"{error} {error.__cause__}":
+            raise UserError(
+                f"The Ray cluster at {address} asks for a token. Give that of its head node: RAY_AUTH_MODE=token, and in "
+                "RAY_AUTH_TOKEN or ~/.ray/auth_token the token."
+            ) from None
         raise _nobody(address, error) from None
     except (RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise UserError(f"The Ray cluster at {address} cannot be used: {_first_sentence(error)}") from None
+
+
+def _has_token() -> bool:
+    """Is there a token for clusters, where Ray looks for one?"""
+    named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    return named or (Path.home() / ".ray" / "auth_token").exists()
 
 
 def _nobody(address: str, error: Exception) -> PassingError:
