@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from polytempo.serve.client import connection as connection_module
 from polytempo.sim import run as run_module
+from polytempo_client.session import connection as connection_module
 from support.serving import Running, running
 
 settings.register_profile("untimed", deadline=None)  # no test is timed: machines are busy, and first calls compile
@@ -19,7 +19,7 @@ settings.load_profile("untimed")
 @pytest.fixture(autouse=True)
 def _logs_go_where_they_went() -> Iterator[None]:
     """A test that runs a command, which says where logs go, says so for no other test."""
-    logger = logging.getLogger("polytempo.serve")
+    logger = logging.getLogger("polytempo")
     before = list(logger.handlers), logger.propagate, logger.level
     yield
     logger.handlers, logger.propagate, logger.level = before

@@ -34,17 +34,12 @@ from safetensors.numpy import save_file
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, SetTimer
-from polytempo.core.streams import stream
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client import connection
-from polytempo.serve.client.client import Client
 from polytempo.serve.journal import snapshots, store
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.logs import log_to
 from polytempo.serve.paths import DATABASE
 from polytempo.serve.process.running import serve_until
 from polytempo.serve.server.host import Host
@@ -53,6 +48,11 @@ from polytempo.serve.server.network.sessions import Server
 from polytempo.serve.server.operations import Limits, Operations
 from polytempo.serve.server.shared import Shared
 from polytempo.strategies import Strategy
+from polytempo_client.client import Client
+from polytempo_client.logs import log_to
+from polytempo_client.session import connection
+from polytempo_client.session.credentials import read_token
+from polytempo_client.streams import stream
 
 SNAPSHOT_EVENTS = 40
 """So few that a good part of the time goes into snapshots."""
@@ -128,7 +128,7 @@ class ServerProcess:
     def __init__(self, directory: Path, strategy: str, port: int) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
-            ["polytempo.serve.process.running", "polytempo.serve.client.client", "polytempo.serve.journal.replay"]
+            ["polytempo.serve.process.running", "polytempo_client.client", "polytempo.serve.journal.replay"]
         )
         self._pipe, tell = context.Pipe(duplex=False)
         self._process = context.Process(target=serve, args=(tell, directory, strategy, port), daemon=True)

@@ -7,8 +7,8 @@ import tomllib
 import pytest
 
 from polytempo import simulate
-from polytempo.core.registry import from_import_path
 from polytempo.learn.models import Inputs
+from polytempo_client.imports import from_import_path
 from support import ROOT
 
 SETTINGS = tomllib.loads((ROOT / "examples/adapters.toml").read_text())

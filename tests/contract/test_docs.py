@@ -12,9 +12,9 @@ from typer.main import get_command
 
 from polytempo import simulate
 from polytempo.cli import main as cli
-from polytempo.core.registry import from_import_path
 from polytempo.learn.questions import questions
 from polytempo.papers import benches
+from polytempo_client.imports import from_import_path
 from support import ROOT
 from support.serving import running
 

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Train, Work
-from polytempo.core.streams import stream
 from polytempo.learn import learner as learner_module
 from polytempo.learn.eager import EagerEngine
 from polytempo.learn.engines import make_engine
@@ -20,6 +19,7 @@ from polytempo.learn.learner import Assignment, Learner
 from polytempo.learn.models import Inputs, build_model
 from polytempo.learn.questions import Asked, questions
 from polytempo.testing import tiny_dataset
+from polytempo_client.streams import stream
 
 X, Y = torch.from_numpy(tiny_dataset().x), torch.from_numpy(tiny_dataset().y)
 PROBE = X[1:3], Y[1:3]

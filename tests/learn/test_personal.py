@@ -8,20 +8,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from polytempo.core.orders import SOLO, Candidates, JuryScores, Objective, Personal, Send, Train, Work
+from polytempo.core.orders import Candidates, Objective, Send, Train, Work
 from polytempo.learn.flat import initial_vector
-from polytempo.learn.jury import Rows, deal, fingerprints
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
-from polytempo.learn.personal import (
-    ClientMemory,
-    judge,
-    keeping,
-    mixed,
-    outgoing,
-    using,
-)
 from polytempo.learn.scoring import Scorer
 from polytempo.testing import tiny_dataset
+from polytempo_client.personal.jury import Rows, deal, fingerprints
+from polytempo_client.personal.rule import ClientMemory, judge, keeping, mixed, outgoing, using
+from polytempo_client.personal.told import SOLO, JuryScores, Personal
 from support.juries import ANY, NO_JURY, after_training, floats, scores
 
 X, Y = torch.from_numpy(tiny_dataset().x), torch.from_numpy(tiny_dataset().y)

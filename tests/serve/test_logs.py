@@ -9,13 +9,14 @@ import sys
 import pytest
 
 from polytempo.core.errors import UserError
-from polytempo.serve.logs import log, log_to, log_to_file
+from polytempo.serve.logs import log_to_file
+from polytempo_client.logs import log, log_to
 from support.serving import nudge, running
 
 
 @pytest.fixture(autouse=True)
 def logs_as_before():
-    logger = logging.getLogger("polytempo.serve")
+    logger = logging.getLogger("polytempo")
     before = (logger.handlers, logger.level, logger.propagate)
     logger.handlers = []
     yield

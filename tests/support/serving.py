@@ -18,17 +18,14 @@ import torch
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send, SetTimer
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client.client import Client, Task
 from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.paths import ACCESS
 from polytempo.serve.process.running import serve_until
-from polytempo.serve.protocol.wire_pb2 import Head, Hello
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.network.outbox import Outbox
 from polytempo.serve.server.network.sessions import Server
@@ -40,6 +37,10 @@ from polytempo.testing.hosting import Hosted, operations_of, tiny_settings
 from polytempo.testing.hosting import ManualClock as ManualClock
 from polytempo.testing.hosting import hosted as hosted
 from polytempo.testing.hosting import restarted as restarted
+from polytempo_client.client import Client
+from polytempo_client.protocol.tasks import Task
+from polytempo_client.protocol.wire_pb2 import Head, Hello
+from polytempo_client.session.credentials import read_token
 
 # gRPC's engine for asyncio ends with the last server and begins with the next. A client of the same process that
 # connects in between hangs for ever. So one engine serves all tests.

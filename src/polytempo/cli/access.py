@@ -17,9 +17,6 @@ from polytempo.serve.access.live import release as release_client
 from polytempo.serve.access.roster import Pass, Role, Roster, client_name, utc_now
 from polytempo.serve.access.signing import make_backup_key
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client, revoke_operator
-from polytempo.serve.addresses import checked_address
-from polytempo.serve.client.enrolment import enrol_client
-from polytempo.serve.client.tls import pair_of
 from polytempo.serve.paths import (
     ACCESS,
     BACKUP_KEY,
@@ -29,6 +26,9 @@ from polytempo.serve.paths import (
     SERVER_CERTIFICATE,
     SERVER_KEY,
 )
+from polytempo_client.session.addresses import checked_address
+from polytempo_client.session.enrolment import enrol_client
+from polytempo_client.session.tls import pair_of
 
 Directory = Annotated[Path, typer.Argument(help="the service's directory")]
 Days = Annotated[float | None, typer.Option(help="how long the token is valid (default: for ever)")]

@@ -11,18 +11,18 @@ import typer
 
 from polytempo.cli.options import AcceptVersion, LeaveOut, LoseTail, Set, parse_assignments, with_options
 from polytempo.core.errors import UserError
-from polytempo.core.model.encodings import Encodings
-from polytempo.serve.addresses import checked_address
-from polytempo.serve.client.client import Client
 from polytempo.serve.client.join import join as join_service
 from polytempo.serve.client.own_data import JoinSettings, make_join_settings
-from polytempo.serve.client.tls import pair_of
 from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.leaving_out import parse_events
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
-from polytempo.serve.logs import log_to
 from polytempo.serve.process.options import OPEN_TO_STRANGERS, Endpoints, Listening, ServeOptions
 from polytempo.serve.process.running import run_service
+from polytempo_client.client import Client
+from polytempo_client.logs import log_to
+from polytempo_client.model.encodings import Encodings
+from polytempo_client.session.addresses import checked_address
+from polytempo_client.session.tls import pair_of
 
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], typer.Option(help="what is logged on stderr, as JSON lines")

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import described
-from polytempo.core.registry import unknown
+from polytempo_client.imports import unknown
 
 M = TypeVar("M", bound=BaseModel)
 

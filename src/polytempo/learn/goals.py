@@ -9,8 +9,9 @@ from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import described
-from polytempo.core.registry import Registry, from_import_path
+from polytempo.core.registry import Registry
 from polytempo.learn.metrics import ACCURACY, F1, MAE, Metric, alike
+from polytempo_client.imports import from_import_path
 
 Labels = Literal["classes", "numbers", "several"]
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import described, title_of
-from polytempo.core.registry import Registry, from_import_path
+from polytempo.core.registry import Registry
+from polytempo_client.imports import from_import_path
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
 """Outputs and labels -> one number per sample."""

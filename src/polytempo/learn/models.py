@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import Registry, from_import_path
-from polytempo.core.streams import stream
+from polytempo.core.registry import Registry
+from polytempo_client.imports import from_import_path
+from polytempo_client.streams import stream
 
 Build = Callable[["Inputs"], nn.Module]
 models: Registry[Build] = Registry("model")

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polytempo.core.disk.files import same_file, write_bytes, write_whole
+from polytempo.core.disk.files import same_file, write_whole
 from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.errors import UserError
 from polytempo.core.model.state_dicts import with_batch_counts
 from polytempo.sim.kept_models import KeptModels
+from polytempo_client.disk.files import write_bytes
 
 INDEX = "index.json"
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from polytempo.core.disk.reading import memory_limit, read_npy, read_plain
+from polytempo.core.disk.reading import read_npy
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.learn.metrics import Scale, scale_of
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
@@ -21,6 +20,8 @@ from polytempo.sim.kept_models import KeptModels, builder_by_name
 from polytempo.sim.records.history import FILES, History
 from polytempo.sim.records.used import USED, UsedRows, read_used
 from polytempo.sim.result import FIGURES, HasFigures, Result
+from polytempo_client.disk.reading import memory_limit, read_plain
+from polytempo_client.imports import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,9 +5,9 @@ from dataclasses import fields
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.strategies.base.strategy import strategy_class
+from polytempo_client.imports import unknown
 
 
 def experiments_to_compare(

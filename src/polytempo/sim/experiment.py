@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import Given
-from polytempo.core.registry import check_imports, imported_file, names_code
+from polytempo.core.registry import check_imports, names_code
 from polytempo.core.validation import validated
 from polytempo.learn.goals import Goal, goal_by_name
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
@@ -24,6 +24,7 @@ from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
 from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
+from polytempo_client.imports import imported_file
 
 LATER = ("goal", "personal_layers", "validation_share")
 """Settings that came later. Runs that leave them at their defaults do not name them, as before, and stay known."""

@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Work
 from polytempo.core.schedules import Schedule, parse_rate
 from polytempo.core.validation import LAYERS, OR_NONE
@@ -19,6 +18,7 @@ from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
 from polytempo.strategies.parts.claims import CappedSamples
 from polytempo.strategies.parts.personal import PersonalRule
 from polytempo.strategies.parts.robust import Mix, Robust, parse_robust
+from polytempo_client.model.schema import Schema
 
 CLIP = "scale updates down to so many times the median norm of the clients' newest ones, or none"
 PERSONAL_LAYERS = "layers that stay at the clients, with commas between: head, body, or the names of the model's"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.strategies.base.strategy import strategy_class
+from polytempo_client.imports import unknown
 
 PARAMETER = "parameters."
 GIVEN_OTHERWISE = {

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Work
-from polytempo.learn.asking import parse_asking
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
 from polytempo.learn.proxies import ProxySets
@@ -25,6 +23,8 @@ from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import make_federation
 from polytempo.world.proxies import ProxyData
+from polytempo_client.asking.policies import parse_asking
+from polytempo_client.model.schema import Schema
 
 S = TypeVar("S", bound=Strategy)
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polytempo.core.disk.files import write_bytes
-from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
 from polytempo.track.callback import Row, RunStart
 from polytempo.track.tracker import Logged, Tracker, extra, final_figures, not_logged, settings_of
+from polytempo_client.disk.files import write_bytes
+from polytempo_client.disk.reading import read_plain
 
 EXPERIMENT = "polytempo"
 STATE = "mlflow.json"

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.state import digest
 from polytempo.serve.journal import snapshots as snapshots_module
 from polytempo.serve.journal import store as journal_module
@@ -26,6 +25,7 @@ from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.state.events import Event, Push
+from polytempo_client.model.schema import Schema
 from support.serving import hosted, restarted, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")

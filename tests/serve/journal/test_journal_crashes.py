@@ -11,12 +11,12 @@ import torch
 from safetensors.numpy import save_file
 
 from polytempo.core.events import Update
-from polytempo.core.streams import stream
 from polytempo.serve.journal import snapshots as snapshots_module
 from polytempo.serve.journal.database import DamagedError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.store import Journal
 from polytempo.strategies import Strategy
+from polytempo_client.streams import stream
 from support.serving import Hosted, hosted, journal_files, restarted, some_events, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")

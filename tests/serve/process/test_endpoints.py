@@ -23,12 +23,12 @@ from polytempo.serve.access import roster as rosters
 from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client import connection as connection_module
-from polytempo.serve.client.client import Client
 from polytempo.serve.process import options
 from polytempo.serve.process.options import Endpoints, Listening
 from polytempo.serve.server.network import sessions as server_module
 from polytempo.serve.server.refusals import CONTESTED
+from polytempo_client.client import Client
+from polytempo_client.session import connection as connection_module
 from support.serving import free_port, nudge, running, until
 from support.whole_service import Service, whole
 

@@ -20,13 +20,13 @@ from pydantic import (
     model_validator,
 )
 
-from polytempo.core.disk.files import hand_over, make_directory, write_bytes
-from polytempo.core.disk.locks import LockedError, take
-from polytempo.core.disk.reading import read_plain
+from polytempo.core.disk.files import hand_over, make_directory, write_shared
 from polytempo.core.errors import PassingError, UserError
 from polytempo.core.validation import refusal
-from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.paths import ACCESS
+from polytempo_client.disk.locks import LockedError, take
+from polytempo_client.disk.reading import read_plain
+from polytempo_client.session.credentials import hash_of
 
 LONGEST_REASON = 500
 """Characters."""
@@ -128,7 +128,7 @@ class Roster(_Entry):
 
     def write(self, path: Path) -> None:
         data = json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
-        write_bytes(path, data.encode(), 0o600, shared=True)
+        write_shared(path, data.encode(), 0o600)
 
     def client_of(self, token: str, now: float) -> int | None:
         """The client whose token this is and still counts; None if it is nobody's."""

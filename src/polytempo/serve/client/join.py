@@ -15,24 +15,27 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import flatten, trained_entries
-from polytempo.core.orders import Candidates, Objective, Send, Train
+from polytempo.core.orders import Candidates, Objective, Send, Train, Work
 from polytempo.core.threads import one_thread
-from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
+from polytempo.learn.asking import Sample, sampled, watching
 from polytempo.learn.learner import Assignment
-from polytempo.learn.personal import ClientMemory
 from polytempo.learn.questions import questions
-from polytempo.serve.client.client import Client, Task, Tensors
-from polytempo.serve.client.connection import RefusedError
-from polytempo.serve.client.ledger import Ledger, SpentError
-from polytempo.serve.client.memory import OwnMemory, Remembered
 from polytempo.serve.client.own_data import JoinSettings, Local, OwnData, file_stamp, make_join_settings
 from polytempo.serve.client.own_models import alone, as_personal, trained_alone, used
 from polytempo.serve.client.private import check_asks_nothing, open_ledger, released
-from polytempo.serve.logs import log
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.data import load_dataset
+from polytempo_client.asking.policies import Asking, parse_asking, reason, wait
+from polytempo_client.asking.waiting import wait_for_reason
+from polytempo_client.client import Client
+from polytempo_client.errors import RefusedError, SpentError
+from polytempo_client.keeping.own_memory import OwnMemory, Remembered
+from polytempo_client.logs import log
+from polytempo_client.model.schema import Schema
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.protocol.tasks import Task, Tensors
+from polytempo_client.updates.ledger import Ledger
 
 GOODBYE_SECONDS = 2.0
 
@@ -223,21 +226,20 @@ class Participant:
         asking, own = self._asking, self._own
         if asking is None:
             return
-        looks = 0
-        at_once = asking.watches and self._trained_on is None
-        why = self._reason(asking, task, looks) if at_once else None
-        while why is None:
-            if not self._hold(task, wait(asking, own.seed, own.client, task.count)):
-                return
-            looks += 1
-            why = self._reason(asking, task, looks)
-        log("asks", task=task.number, why=why)
+        why = wait_for_reason(
+            asking,
+            lambda looks: self._reason(asking, task, looks),
+            lambda: self._hold(task, wait(asking, own.seed, own.client, task.count)),
+            at_once=asking.watches and self._trained_on is None,
+        )
+        if why is not None:
+            log("asks", task=task.number, why=why)
 
     def _reason(self, asking: Asking, task: Task, looks: int) -> str | None:
         own = self._own
         model = self._whole(task, own.now(task.count))
         now = _look(own.now(task.count), task, looks)
-        return reason(asking, own.learner.scorer, model, self._trained_on, now, looks)
+        return reason(asking, watching(own.learner.scorer, model), self._trained_on, now, looks)
 
 
 def _look(local: Local, task: Task, looks: int) -> Sample:
@@ -312,7 +314,7 @@ def order_of(task: Task, client: int, schema: Schema) -> Train:
         client,
         _flat(task.tensors, schema),
         task.version,
-        task.work,
+        Work(**asdict(task.work)),
         Objective(
             ordered.objective.proximal,
             ordered.objective.cosine,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from polytempo.core.disk.locks import LockedError, locked, take
 from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.paths import DATABASE, LOCK
+from polytempo_client.disk.locks import LockedError, locked, take
 
 LOG = f"{DATABASE}-wal"
 """SQLite's write-ahead log."""

@@ -14,7 +14,6 @@ from torch import Tensor
 import polytempo
 from polytempo.core.disk.files import make_directory
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.registry import check_imports, source_file
 from polytempo.core.state import load, save
 from polytempo.core.validation import refusal
@@ -33,10 +32,11 @@ from polytempo.serve.journal.proxies import (
 from polytempo.serve.journal.settings import CHANGEABLE, MAY_NAME_CODE, ServiceSettings
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES
-from polytempo.serve.protocol.welcome import check_welcome_fits
 from polytempo.serve.state.service import Service
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import write_proxies
+from polytempo_client.model.schema import Schema
+from polytempo_client.protocol.welcome import check_welcome_fits
 
 FORMAT = 2
 """Of journals. Those of Polytempo 0.1 name none; their snapshots hold classes that have moved since."""

@@ -9,10 +9,10 @@ from polytempo.core.errors import StrategyError
 from polytempo.serve.journal.database import DamagedError, JournalError
 from polytempo.serve.journal.failures import DependentError, Failure, UnreplayableError
 from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched, Service
+from polytempo_client.logs import log
 
 MOST_FAILURES = 20
 """Events that the strategy cannot take, before the search for more ends. Each costs another replay."""

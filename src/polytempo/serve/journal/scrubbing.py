@@ -5,11 +5,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from polytempo.core.disk.files import sync_directory
 from polytempo.serve.journal.database import TakenError, connect, reading, transaction, unwritable
 from polytempo.serve.journal.snapshot_files import Snapshot
 from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import STATUS
+from polytempo_client.disk.files import sync_directory
 
 LEFT_BEHIND = ("updates-*", "snapshot-*", ".snapshot-*", STATUS, f".{STATUS}.*")
 """Files that may hold what clients handed in, and their figures."""

@@ -8,8 +8,8 @@ from polytempo.core.state import pack
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshot_files import Snapshot
 from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
 from polytempo.serve.state.service import Service
+from polytempo_client.logs import log
 
 SNAPSHOT_EVENTS = 10_000
 SNAPSHOT_BYTES = 256 << 20

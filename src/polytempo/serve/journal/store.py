@@ -24,8 +24,6 @@ from typing import Any, cast
 from torch import Tensor
 
 from polytempo.core.disk.files import make_directory
-from polytempo.core.disk.locks import LockedError, take
-from polytempo.core.model.schema import Schema
 from polytempo.core.state import pack, save_packed
 from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.database import (
@@ -53,6 +51,8 @@ from polytempo.serve.journal.segments import SEGMENT_BYTES, Segment, body_of, se
 from polytempo.serve.journal.snapshot_files import Snapshot, remove_others, snapshot_name
 from polytempo.serve.paths import APPLYING, DATABASE, LOCK
 from polytempo.serve.state.events import Event
+from polytempo_client.disk.locks import LockedError, take
+from polytempo_client.model.schema import Schema
 
 SMALL_BYTES = 32 << 10
 """Bodies up to this size lie in their rows."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from polytempo.core.disk.files import hand_over_folder, make_directory, sync_directory, write_bytes
+from polytempo.core.disk.files import hand_over_folder, make_directory, write_shared
 from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.errors import UserError
 from polytempo.core.registry import check_imports
@@ -36,6 +36,7 @@ from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, JOURNAL, OPERATIONS
 from polytempo.serve.process.backup_files import copy_checked, damaged, read_checked, read_small
 from polytempo.serve.state.events import Event
+from polytempo_client.disk.files import sync_directory
 
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
@@ -145,7 +146,7 @@ def restore(
             if roster is not None and ACCESS not in kept:
                 roster.write(directory / ACCESS)
             if OPERATIONS in beside and OPERATIONS not in kept:
-                write_bytes(directory / OPERATIONS, beside[OPERATIONS], 0o600, shared=True)
+                write_shared(directory / OPERATIONS, beside[OPERATIONS], 0o600)
             hand_over_folder(making, directory)
             making.rename(target)
             sync_directory(directory)

@@ -24,7 +24,6 @@ from polytempo.serve.access.tokens import revoke_client
 from polytempo.serve.addresses import check_free
 from polytempo.serve.journal.opening import Opened, open_service, recorded_settings
 from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS, SERVER_CERTIFICATE
 from polytempo.serve.process.ending import StuckError, end_process, threads_since, without_waiting
 from polytempo.serve.process.options import OPEN_TO_STRANGERS, Endpoints, Listening, ServeOptions
@@ -37,6 +36,7 @@ from polytempo.serve.server.network.sessions import Server
 from polytempo.serve.server.operations import Operations, read_operations
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.server.status import read_status
+from polytempo_client.logs import log
 
 ENFORCE_EVERY = 0.2
 """Seconds between looks at who may still talk to the server."""

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from polytempo.serve.journal.leaving_out import leave_out_options
 from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.server.host import Host
+from polytempo_client.logs import log
 
 PING_EVERY = 1.0
 """Seconds between signs of life to the supervisor."""

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from polytempo.core.disk.reading import check_memory, npz_names, open_plain, read_npz
+from polytempo.core.disk.reading import check_memory, npz_names, read_npz
 from polytempo.core.errors import UserError
-from polytempo.core.registry import from_import_path
 from polytempo.world.data.separators import separated
 from polytempo.world.data.sources import normalised, reading
 from polytempo.world.dataset import Dataset, Labels
+from polytempo_client.disk.reading import open_plain
+from polytempo_client.imports import from_import_path
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 
