@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from polytempo.sim import run as run_module
-from polytempo_client.session import connection as connection_module
+from polytempo_client.session import search as search_module
 from support.serving import Running, running
 
 settings.register_profile("untimed", deadline=None)  # no test is timed: machines are busy, and first calls compile
@@ -29,8 +29,8 @@ def _logs_go_where_they_went() -> Iterator[None]:
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that lost their server try again at once."""
-    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(search_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(search_module, "LONGEST_PAUSE", 0.05)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ from polytempo.serve.server.shared import Shared
 from polytempo.strategies import Strategy
 from polytempo_client.client import Client
 from polytempo_client.logs import log_to
-from polytempo_client.session import connection
+from polytempo_client.session import search
 from polytempo_client.session.credentials import read_token
 from polytempo_client.streams import stream
 
@@ -350,7 +350,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     # The clients share this process and come back at once: the next server has to be under load when it is killed.
-    connection.FIRST_PAUSE = connection.LONGEST_PAUSE = 0.1
+    search.FIRST_PAUSE = search.LONGEST_PAUSE = 0.1
     log_to(level="error")
     directory = Path(tempfile.mkdtemp(prefix="polytempo-faults-"))
     began = time.perf_counter()

@@ -1,5 +1,6 @@
 """A client that was off comes back with the model that it had, if the server still waits for it."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from polytempo.core.errors import UserError
 from polytempo.serve.client.join import Trained, join
 from polytempo.serve.client.own_data import make_join_settings
-from polytempo_client import client as client_module
+from polytempo_client import inbox
 from polytempo_client.client import Client
+from polytempo_client.errors import KeepError
 from polytempo_client.keeping import kept_task
 from polytempo_client.keeping.kept_task import read_kept
 from support.serving import ManualClock, Running, nudge, running, settled
@@ -86,7 +88,7 @@ def test_what_was_sent_while_a_client_was_off_reaches_it(tmp_path: Path) -> None
 def test_a_task_for_which_the_server_waits_no_longer_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, said, clock = tmp_path / "task", warnings(monkeypatch, client_module), ManualClock()
+    file, said, clock = tmp_path / "task", warnings(monkeypatch, inbox), ManualClock()
     with running(tmp_path, seconds=clock, patience=100.0) as server:
         with server.client(0, file) as client:
             old = client.task(30)
@@ -169,7 +171,7 @@ def test_a_damaged_model_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_task_of_another_server_or_client_is_not_taken_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, reason: str
 ) -> None:
-    file, said = tmp_path / "task", warnings(monkeypatch, client_module)
+    file, said = tmp_path / "task", warnings(monkeypatch, inbox)
     (tmp_path / "other").mkdir()
     with running(tmp_path) as server, running(tmp_path / "other") as elsewhere:
         with server.client(0, file) as client:
@@ -190,16 +192,34 @@ def test_a_place_where_nothing_can_be_kept_is_an_error(tmp_path: Path) -> None:
 def test_a_client_that_cannot_write_its_task_works_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = warnings(monkeypatch, kept_task)
+    said = warnings(monkeypatch, inbox)
 
     def full(*_: Any) -> None:
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(kept_task, "write_bytes", full)
     with running(tmp_path) as server, server.client(0, tmp_path / "task") as client:
         push_some(client, 1)
         assert server.host.service.updates == 1
-    assert "no space left" in said[0]
+    assert "No space left on device" in said[0]
+
+
+def test_a_task_that_cannot_be_kept_is_an_error_once_and_is_open_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with running(tmp_path) as server, server.client(0, tmp_path / "task") as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(kept_task, "write_bytes", full)
+            with pytest.raises(KeepError, match=r"task cannot be kept in .*/task: No space left on device. Make room"):
+                client.task(30)
+        task = client.task(30)
+        client.push(task, nudge(task), samples=5, timeout=30)
+        assert server.host.service.updates == 1
+        assert client.task(30).number > task.number
+        assert (tmp_path / "task").exists()
 
 
 def test_join_with_a_kept_task_closes_and_goes_on_later(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from polytempo_client.errors import RefusedError, UserError, WireError
-from polytempo_client.keeping.kept_task import KeptTask, check_folder, claim, forget, read_kept, write_kept
+from polytempo_client.asks import Asks
+from polytempo_client.errors import NotFiniteError, RefusedError, UserError, WireError
+from polytempo_client.inbox import Inbox
 from polytempo_client.keeping.own_memory import OwnMemory, Remembered, memory_path
 from polytempo_client.logs import log
 from polytempo_client.model.encodings import Encodings
@@ -21,11 +22,10 @@ from polytempo_client.personal.told import JuryScores
 from polytempo_client.protocol import wire_pb2 as pb
 from polytempo_client.protocol.answers import pack_answers
 from polytempo_client.protocol.bodies import entry_of, make_body
-from polytempo_client.protocol.framing import Buffer
+from polytempo_client.protocol.framing import PROTOCOL, Buffer
 from polytempo_client.protocol.personal import jury_message
-from polytempo_client.protocol.tasks import Membership, Model, Task, Tensors, model_of, task_of
-from polytempo_client.protocol.welcome import schema_in
-from polytempo_client.session.addresses import check_loopback
+from polytempo_client.protocol.tasks import Membership, Model, Task, Tensors, model_of
+from polytempo_client.session.addresses import Servers, check_all_loopback, servers_of
 from polytempo_client.session.connection import Connection
 from polytempo_client.session.credentials import token_of
 from polytempo_client.session.tls import Pair, client_credentials
@@ -33,23 +33,25 @@ from polytempo_client.updates.counts import checked_counts
 from polytempo_client.updates.own_rule import NamedScore, OwnRule, PersonalResult
 from polytempo_client.updates.uploads import OwnUploads, Upload
 
-__all__ = ["Client", "Membership", "Model", "Task", "Tensors"]
-
 REFUSALS_IN_A_ROW = 5
 """After so many refused updates a client sends no more. Servers ignore a client after 20 refusals by default."""
 FLOAT32 = Encodings()
 
+Trained = tuple[Tensors, int] | tuple[Tensors, int, dict[str, Any]]
+"""What a training loop returns: the tensors, the number of samples and, if it likes, further arguments of ``push``."""
+
 
 class Client:
-    """A session with a server. ``token`` is the file with the client's secret, or the secret itself. ``ca`` is the
-    certificate of the authority that signed the server's; ``certificate`` is this client's own and its key, two files,
-    where the server asks for one. Plaintext only with ``insecure`` and only on loopback. With ``keep`` the open task is
-    kept in this file, and what the client remembers of its own models beside it; a client that begins anew goes on with
-    both. ``encodings`` let updates and models travel in fewer bytes, if the server allows it."""
+    """A session with a server. ``address`` is HOST:PORT, or several of one service, or ``Servers``. ``token`` is the
+    file with the client's secret, or the secret itself. ``ca`` is the certificate of the authority that signed the
+    server's; ``certificate`` is this client's own and its key, two files, where the server asks for one. Plaintext only
+    with ``insecure`` and only on loopback. With ``keep`` the open task is kept in this file, and what the client
+    remembers of its own models beside it; a client that begins anew goes on with both. ``encodings`` let updates and
+    models travel in fewer bytes, if the server allows it."""
 
     def __init__(
         self,
-        address: str,
+        address: str | Sequence[str] | Servers,
         token: str | Path,
         ca: str | Path | None = None,
         *,
@@ -58,24 +60,15 @@ class Client:
         keep: str | Path | None = None,
         encodings: Encodings = FLOAT32,
     ) -> None:
+        servers = servers_of(address)
         if insecure:
-            check_loopback(address)
+            check_all_loopback(servers)
         elif ca is None:
             raise UserError("A client needs the certificate of the authority that signed the server's: ca='ca.pem'.")
-        self.number: int | None = None
-        """Which client this is, as the token says."""
-        self.schema: Schema | None = None
-        self.seed = 0
+        self._inbox = Inbox(str(servers), None if keep is None else Path(keep))
         self._rule = OwnRule(OwnMemory(None if keep is None else memory_path(Path(keep))))
         self._uploads, self._download = OwnUploads(encodings.upload), encodings.download
-        self._task: Task | None = None
-        self._keep = None if keep is None else Path(keep)
-        self._claim: IO[bytes] | None = None
-        self._kept: KeptTask | None = None
-        """Of an earlier session: the server has not said yet whether it still waits for it."""
-        self._welcome = pb.Welcome()
-        self._sessions = 0
-        self._changed = threading.Condition()
+        self._changed = self._inbox.changed
         self._refused: list[str] = []
         """Why the last updates in a row were refused."""
         credentials = None
@@ -83,25 +76,37 @@ class Client:
             credentials = partial(client_credentials, Path(str(ca)), certificate)
             credentials()  # files that cannot be read are an error now
         self._connection = Connection(
-            address,
+            servers,
             token_of(token),
             credentials,
-            self._hello,
+            lambda: self._hello(**self._inbox.in_hand()),
             self._take,
-            self._failed,
+            self._inbox.note_end,
             certified=certificate is not None,
         )
-        if self._keep is not None:  # last: nobody closes a Client that could not be made
-            check_folder(self._keep)
-            self._claim = claim(self._keep)
-            self._kept = read_kept(self._keep)
+        self._inbox.open()  # last: nobody closes a Client that could not be made
         self._connection.open()
+
+    @property
+    def number(self) -> int | None:
+        """Which client this is, as the token says; None before the welcome."""
+        return self._inbox.number
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the server's model looks like; None before the welcome."""
+        return self._inbox.schema
+
+    @property
+    def seed(self) -> int:
+        """The service's."""
+        return self._inbox.seed
 
     def wait_for_welcome(self, timeout: float | None = None) -> tuple[int, Schema, int]:
         """Which client this is, what the server's model looks like, and its seed, as soon as it has said so."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.schema or self._connection.failure, timeout):
-                raise TimeoutError(f"{self._connection.address} has not answered within {timeout} s")
+                raise TimeoutError(f"{self._connection.servers} has not answered within {timeout} s")
             if self.number is None or self.schema is None:
                 assert self._connection.failure is not None
                 raise self._connection.failure
@@ -110,7 +115,7 @@ class Client:
     def pull(self, timeout: float | None = None) -> Model:
         """The model that this client would be served now, without training."""
         head, body = self._connection.ask(pb.Head(pull=pb.Pull()), timeout=timeout)
-        return model_of(head.model, body, self._known_schema)
+        return model_of(head.model, body, self._inbox.known_schema)
 
     def deal(self, x: np.ndarray, y: np.ndarray, task: Task | None = None) -> np.ndarray:
         """Where clients keep models of their own (``serve --personal``): which rows of one's data to train on, for this
@@ -124,12 +129,12 @@ class Client:
         """What to train from: the task's model, or where clients keep models of their own, a mixture with one's own.
         ``score(tensors, rows)`` returns for each of these rows its error and half its Brier score (``judged`` computes
         them). Call it again after ``task.refreshes()``; ``push`` takes what came of it."""
-        return self._known_schema.views(self._rule.start(task, score, chosen, self._known_schema))
+        return self._inbox.known_schema.views(self._rule.start(task, score, chosen, self._inbox.known_schema))
 
     def use(self, score: NamedScore, timeout: float | None = None) -> Tensors:
         """The model to work with now: the served one or, where clients keep models of their own, the mixture with one's
         own that one's jury prefers. ``score`` is that of ``start``."""
-        return self._rule.used(self.pull(timeout), score, self._known_schema)
+        return self._rule.used(self.pull(timeout), score, self._inbox.known_schema)
 
     @property
     def memory(self) -> OwnMemory:
@@ -139,7 +144,7 @@ class Client:
     @property
     def keeps_task(self) -> bool:
         """Is the open task kept in a file?"""
-        return self._keep is not None
+        return self._inbox.keeps_task
 
     def branch(self, timeout: float | None = None) -> Membership:
         """Which branch this client belongs to now. Nothing is trained, and no model is sent."""
@@ -148,19 +153,28 @@ class Client:
         return Membership(found.branch, found.version, found.members)
 
     def task(self, timeout: float | None = None) -> Task:
-        """The next task; waits until it is this client's turn."""
-        if self._kept is not None:
+        """The next task; waits until it is this client's turn. Where it cannot be kept in the file, that is an error
+        once: called again, it returns the task."""
+        task = self._next_task(timeout)
+        error = self._inbox.pop_keep_error()
+        if error is not None:
+            raise error
+        return task
+
+    def _next_task(self, timeout: float | None = None) -> Task:
+        inbox = self._inbox
+        if inbox.kept is not None:
             self.wait_for_welcome(timeout)  # it says whether that is the next task
         while True:
-            session = self._sessions
-            if self._task is None:
+            session = inbox.sessions
+            if inbox.task is None:
                 self._connection.ask(pb.Head(ready=pb.Ready()), timeout=timeout)
             with self._changed:
                 # A task that was ordered while the connection was broken has to be asked for anew.
-                if not self._changed.wait_for(lambda: self._task or self._sessions != session, timeout):  # noqa: B023
+                if not self._changed.wait_for(lambda: inbox.task or inbox.sessions != session, timeout):  # noqa: B023
                     raise TimeoutError(f"no task has come within {timeout} s")
-                if self._task is not None:
-                    return self._task
+                if inbox.task is not None:
+                    return inbox.task
 
     def hold(self, task: Task, seconds: float) -> bool:
         """Keep a task for so many seconds before you train. False as soon as the server withdraws it, or asks for what
@@ -203,9 +217,13 @@ class Client:
         counts = checked_counts(task.work, samples, steps, chosen)
         out = PersonalResult(tensors, jury, kept)
         if jury is None and kept is None:
-            out = self._rule.result(task, tensors, counts.chosen, self._known_schema)
+            out = self._rule.result(task, tensors, counts.chosen, self._inbox.known_schema)
         text, extra = pack_answers(answers or {})
-        upload = self._uploads.make(task, out.tensors, counts.chosen, self._known_schema)
+        try:
+            upload = self._uploads.make(task, out.tensors, counts.chosen, self._inbox.known_schema)
+        except NotFiniteError as error:
+            self._refused.append(str(error))
+            raise
         push = pb.Push(
             task=task.number,
             base=upload.base,
@@ -235,57 +253,60 @@ class Client:
         self._uploads.confirm(upload)
         self.memory.as_of(task.number)
         with self._changed:
-            if self._task is task:  # the reply brought no new one
-                self._drop_task()
+            if self._inbox.task is task:  # the reply brought no new one
+                self._inbox.drop_task()
 
     def run(
         self,
-        train: Callable[[Task], tuple[Tensors, int] | tuple[Tensors, int, dict[str, Any]]],
+        train: Callable[[Task], Trained],
         updates: int | None = None,
         pushed: Callable[[Task], None] | None = None,
         refusals: int | None = None,
+        asks: Asks | None = None,
     ) -> Task | None:
-        """Carry out tasks until so many updates were pushed (default: for ever). ``train`` returns the trained tensors,
-        the number of samples and, if you like, further arguments of ``push``. ``pushed`` is told of every task whose
-        result is safe with the server. It gives up when ``push`` would send no more, or after so many ``refusals`` in a
-        row, also of updates that the server's method failed on; that of a task which the server has withdrawn meanwhile
-        does not count. A client that keeps its task asks for one after its last update too: it is returned, if the
-        reply to that update has brought it."""
+        """Carry out tasks until so many updates were pushed (default: for ever). ``pushed`` is told of every task whose
+        result is safe with the server. With ``asks`` each task is held until its policy has a reason to train. It gives
+        up when ``push`` would send no more, or after so many ``refusals`` in a row, also of updates that the server's
+        method failed on; that of a task which the server has withdrawn meanwhile does not count. A result with NaN or
+        Inf is not sent and counts like one that was refused. A client that keeps its task asks for one after its last
+        update too: it is returned, if the reply to that update has brought it. Where a task cannot be kept it goes on
+        without."""
         done = in_a_row = 0
         while updates is None or done < updates:
-            task = self.task()
+            task = self._next_task()
+            if asks is not None:
+                number, _, seed = self.wait_for_welcome()
+                asks.wait(task, number, seed, self.hold)
             tensors, samples, *more = train(task)
             if task.withdrawn:
                 continue
-            goes_on = updates is None or done + 1 < updates or self._keep is not None
+            goes_on = updates is None or done + 1 < updates or self.keeps_task
             arguments = {"ready": goes_on, **(more[0] if more else {})}
             try:
                 self.push(task, tensors, samples=samples, **arguments)
                 done, in_a_row = done + 1, 0
                 if pushed is not None:
                     pushed(task)
-            except RefusedError as error:
+            except (RefusedError, NotFiniteError) as error:
                 log("refused", level=logging.WARNING, task=task.number, reason=str(error))
                 if task.withdrawn:  # while its result was on its way: nothing is wrong with that
                     continue
-                in_a_row += not error.void
+                in_a_row += not (isinstance(error, RefusedError) and error.void)
                 if len(self._refused) >= REFUSALS_IN_A_ROW or (refusals is not None and in_a_row >= refusals):
                     raise
                 self._begin_anew()
-        return self._task
+        return self._inbox.task
 
     def leave(self, timeout: float | None = None) -> None:
         """Say goodbye: the server counts this client out at once."""
         self._connection.ask(pb.Head(leave=pb.Leave()), timeout=timeout)
-        with self._changed:
-            self._drop_task()
+        self._inbox.drop_task()
         self.close()
 
     def close(self) -> None:
         """End the session. The server waits a while for this client to come back."""
         self._connection.close()
-        if self._claim is not None:
-            self._claim.close()
+        self._inbox.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -299,91 +320,28 @@ class Client:
         """A loop that goes on after refusals would end in the server's quarantine."""
         if len(self._refused) >= REFUSALS_IN_A_ROW:
             raise UserError(
-                f"The server refused {len(self._refused)} updates in a row, so this client sends no more. The last "
-                f"reason: {self._refused[-1].rstrip('.')}. Correct the cause, then make a new Client."
+                f"{len(self._refused)} updates in a row were refused, so this client sends no more. The last reason: "
+                f"{self._refused[-1].rstrip('.')}. Correct the cause, then make a new Client."
             )
 
     def _begin_anew(self) -> None:
         """Leave and come again, with nothing in hand."""
         self._connection.ask(pb.Head(leave=pb.Leave()))
-        with self._changed:
-            self._drop_task()
-        self._connection.ask(pb.Head(hello=self._wishes()))
+        self._inbox.drop_task()
+        self._connection.ask(pb.Head(hello=self._hello()))
 
-    def _drop_task(self) -> None:
-        self._task = None
-        if self._keep is not None:
-            forget(self._keep)
-
-    # On the connection's thread.
-
-    def _hello(self) -> pb.Hello:
-        with self._changed:
-            if self._kept is not None:
-                return self._wishes(task=self._kept.task.number, heeded=self._kept.task.number)
-            task = self._task
-            return self._wishes() if task is None else self._wishes(task=task.number, heeded=task.heeded)
-
-    def _wishes(self, **in_hand: int) -> pb.Hello:
+    def _hello(self, **in_hand: int) -> pb.Hello:
         """A hello that says how messages are to be encoded."""
         uploads = [self._uploads.wish] if self._uploads.wish else []
         downloads = [self._download] if self._download else []
-        return pb.Hello(uploads=uploads, downloads=downloads, **in_hand)
-
-    def _failed(self) -> None:
-        with self._changed:
-            self._sessions += 1
-            self._changed.notify_all()
+        return pb.Hello(uploads=uploads, downloads=downloads, protocol=PROTOCOL, **in_hand)
 
     def _take(self, head: pb.Head, body: bytearray) -> None:
-        with self._changed:
-            kind = head.WhichOneof("kind")
-            if kind == "welcome":
-                self._welcomed(head.welcome)
-            elif kind == "task":
-                self._task = task_of(head.task, body, self._known_schema)
-                if self._keep is not None:
-                    write_kept(self._keep, KeptTask(self._connection.address, self._welcome, head.task, body))
-            elif kind == "model":
-                self._refresh(model_of(head.model, body, self._known_schema), head.model.task)
-            elif kind == "report" and self._task is not None and head.report.task == self._task.number:
-                self._task.reported = True
-                self._task.heeded = head.report.number
-            self._changed.notify_all()
-
-    def _welcomed(self, welcome: pb.Welcome) -> None:
-        self.number, self.seed = welcome.client, welcome.seed
-        self.schema = schema_in(welcome)
-        self._uploads.agree(welcome.upload)
-        self._welcome = welcome
-        self.memory.open(welcome)
-        self._sessions += 1
-        if self._kept is not None:
-            self._take_up(self._kept, welcome)
-        elif self._task is not None and self._task.number != welcome.task:
-            self._task.withdrawn = True
-            self._drop_task()
-
-    def _take_up(self, kept: KeptTask, welcome: pb.Welcome) -> None:
-        """Go on with the task of an earlier session, if that makes sense."""
-        self._kept = None
-        void = kept.void(self._connection.address, welcome)
-        if void is None:
-            self._task = task_of(kept.task, kept.body, self._known_schema)
-            log("goes on", task=kept.task.number, version=kept.task.version)
-        else:
-            self._drop_task()
-            log("begins anew", level=logging.WARNING, task=kept.task.number, reason=f"The kept task is void: {void}.")
-
-    def _refresh(self, model: Model, task: int) -> None:
-        if self._task is not None and task == self._task.number:
-            self._task.news.append(model)
-            self._task.heeded = model.number
-
-    @property
-    def _known_schema(self) -> Schema:
-        assert self.schema is not None  # nothing else comes before the welcome
-        return self.schema
+        """On the connection's thread."""
+        if head.HasField("welcome"):
+            self._uploads.agree(head.welcome.upload)
+            self.memory.open(head.welcome)
+        self._inbox.take(head, body)
 
 
 def _body(upload: Upload, answers: Sequence[np.ndarray]) -> list[Buffer]:

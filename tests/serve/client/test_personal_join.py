@@ -133,7 +133,7 @@ def remembered(server: Running, file: Path) -> Remembered:
     with server.client(0) as client:
         client.wait_for_welcome(30)
         memory = OwnMemory(memory_path(file))
-        memory.open(client._welcome)
+        memory.open(client._inbox.welcome)
     return memory.as_of(server.host.service.members[0].answered)
 
 

@@ -19,7 +19,7 @@ from polytempo.serve.process.options import Endpoints
 from polytempo.serve.server.operations import Operations, WatchdogRule, read_operations
 from polytempo_client.client import Client
 from polytempo_client.errors import RefusedError
-from polytempo_client.session import connection as connection_module
+from polytempo_client.session import search as search_module
 from polytempo_client.session.enrolment import enrol_client
 from support.processes import Processes
 from support.serving import nudge, until
@@ -28,7 +28,7 @@ from support.whole_service import LOG, Service, whole
 
 @pytest.fixture(autouse=True)
 def _clean_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(search_module, "FIRST_PAUSE", 0.01)
     yield
     logger = logging.getLogger("polytempo")
     for handler in logger.handlers:

@@ -2,12 +2,8 @@
 
 from collections.abc import Callable
 
-from polytempo_client.asking.policies import Asking
 
-
-def wait_for_reason(
-    asking: Asking, look: Callable[[int], str | None], hold: Callable[[], bool], at_once: bool
-) -> str | None:
+def wait_for_reason(look: Callable[[int], str | None], hold: Callable[[], bool], at_once: bool) -> str | None:
     """Why the client asks; None if the server wants the task now. ``look`` is told how often the client has looked
     before, and says whether there is a reason. ``hold`` waits until the next look, and says whether the server lets it.
     ``at_once``: look before the first wait, as a client does that watches its data and has never trained."""

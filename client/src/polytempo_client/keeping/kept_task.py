@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 from polytempo_client.disk.files import set_aside, write_bytes
 from polytempo_client.disk.locks import LockedError, take
 from polytempo_client.disk.reading import memory_limit, read_plain
-from polytempo_client.errors import PassingError, UserError
+from polytempo_client.errors import KeepError, PassingError, UserError
 from polytempo_client.logs import log
 from polytempo_client.protocol.wire_pb2 import Task, Welcome
 
@@ -22,7 +22,7 @@ class KeptTask(NamedTuple):
     """The message that brought a task, and who sent it to whom."""
 
     server: str
-    """Its address."""
+    """Its address, or several with commas between."""
     welcome: Welcome
     """What the server had said: which client this is, the model's tensors, the seed."""
     task: Task
@@ -30,7 +30,7 @@ class KeptTask(NamedTuple):
 
     def void(self, server: str, welcome: Welcome) -> str | None:
         """Why there is no going on with it after this welcome; None if there is."""
-        if self.server != server:
+        if set(self.server.split(",")).isdisjoint(server.split(",")):
             return f"it is from another server, {self.server}"
         same = ("client", "names", "shapes", "seed", "frozen")
         if any(getattr(self.welcome, name) != getattr(welcome, name) for name in same):
@@ -64,7 +64,7 @@ def claim(path: Path) -> IO[bytes] | None:
 
 
 def write_kept(path: Path, kept: KeptTask) -> None:
-    """Only its owner can read it. If it cannot be written, that is logged: the client can do without."""
+    """Only its owner can read it."""
     about = {
         "format": FORMAT,
         "server": kept.server,
@@ -75,7 +75,10 @@ def write_kept(path: Path, kept: KeptTask) -> None:
     try:
         write_bytes(path, json.dumps(about).encode() + b"\n" + kept.body, 0o600)
     except OSError as error:
-        log("task not kept", level=logging.WARNING, file=str(path), reason=str(error))
+        raise KeepError(
+            f"The task cannot be kept in {path}: {error.strerror or error}. Make room, or make the file and its folder "
+            "writable. The task is open all the same, and nothing that the server acknowledged is lost."
+        ) from None
 
 
 def read_kept(path: Path) -> KeptTask | None:

@@ -8,8 +8,13 @@ from polytempo_client.protocol.wire_pb2 import Frame, Head
 SERVICE = "polytempo.Federation"
 SESSION = f"/{SERVICE}/Session"
 ENROL = f"/{SERVICE}/Enrol"
+PROTOCOL = 1
+"""The newest protocol that this version speaks."""
 FRAME_BYTES = 1 << 18
 """Of data. gRPC holds up to one frame that has not arrived whole, and no limit counts it, so a frame is small."""
+NOT_HERE = "not here"
+"""How the details of a call's end begin, with the code UNAVAILABLE, where another server has the service: the client
+goes on to its next address."""
 LARGEST_HEAD = 1 << 18
 NO_LIMIT = 1 << 62
 CHANNEL_OPTIONS = (
@@ -26,11 +31,11 @@ CLIENT_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
 Buffer = bytes | bytearray | memoryview
 
 
-def frames(head: Head, body: Sequence[Buffer] = ()) -> Iterator[Frame]:
-    """A message in frames of at most ``FRAME_BYTES`` of data."""
+def frames(head: Head, body: Sequence[Buffer] = (), most: int = FRAME_BYTES) -> Iterator[Frame]:
+    """A message in frames of at most so many bytes of data."""
     head.size = sum(len(buffer) for buffer in body)
     pieces: list[memoryview] = []
-    room = FRAME_BYTES
+    room = most
     first: Head | None = head
     for buffer in body:
         rest = memoryview(buffer)
@@ -40,7 +45,7 @@ def frames(head: Head, body: Sequence[Buffer] = ()) -> Iterator[Frame]:
             room -= len(piece)
             if room == 0:
                 yield Frame(head=first, data=b"".join(pieces))
-                first, pieces, room = None, [], FRAME_BYTES
+                first, pieces, room = None, [], most
     if pieces or first is not None:
         yield Frame(head=first, data=b"".join(pieces))
 

@@ -3,7 +3,7 @@
 from polytempo_client.errors import UserError
 from polytempo_client.model.schema import Schema
 from polytempo_client.protocol import wire_pb2 as pb
-from polytempo_client.protocol.framing import LARGEST_HEAD
+from polytempo_client.protocol.framing import FRAME_BYTES, LARGEST_HEAD, PROTOCOL
 
 
 def make_welcome(client: int, schema: Schema, seed: int, task: int, upload: str = "", download: str = "") -> pb.Welcome:
@@ -17,6 +17,8 @@ def make_welcome(client: int, schema: Schema, seed: int, task: int, upload: str 
         upload=upload,
         download=download,
         frozen=schema.frozen,
+        frame_bytes=FRAME_BYTES,
+        protocol=PROTOCOL,
     )
 
 

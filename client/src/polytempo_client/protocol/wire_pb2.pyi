@@ -66,16 +66,18 @@ class Head(_message.Message):
     def __init__(self, size: _Optional[int] = ..., request: _Optional[int] = ..., answers: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., push: _Optional[_Union[Push, _Mapping]] = ..., pull: _Optional[_Union[Pull, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., branch: _Optional[_Union[Branch, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., model: _Optional[_Union[Model, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., membership: _Optional[_Union[Membership, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("task", "heeded", "uploads", "downloads")
+    __slots__ = ("task", "heeded", "uploads", "downloads", "protocol")
     TASK_FIELD_NUMBER: _ClassVar[int]
     HEEDED_FIELD_NUMBER: _ClassVar[int]
     UPLOADS_FIELD_NUMBER: _ClassVar[int]
     DOWNLOADS_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     task: int
     heeded: int
     uploads: _containers.RepeatedScalarFieldContainer[str]
     downloads: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, task: _Optional[int] = ..., heeded: _Optional[int] = ..., uploads: _Optional[_Iterable[str]] = ..., downloads: _Optional[_Iterable[str]] = ...) -> None: ...
+    protocol: int
+    def __init__(self, task: _Optional[int] = ..., heeded: _Optional[int] = ..., uploads: _Optional[_Iterable[str]] = ..., downloads: _Optional[_Iterable[str]] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
     __slots__ = ()
@@ -136,7 +138,7 @@ class Branch(_message.Message):
     def __init__(self) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("client", "names", "shapes", "parameters", "seed", "task", "upload", "download", "frozen")
+    __slots__ = ("client", "names", "shapes", "parameters", "seed", "task", "upload", "download", "frozen", "frame_bytes", "protocol")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     SHAPES_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +148,8 @@ class Welcome(_message.Message):
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
     DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
     FROZEN_FIELD_NUMBER: _ClassVar[int]
+    FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     client: int
     names: _containers.RepeatedScalarFieldContainer[str]
     shapes: _containers.RepeatedCompositeFieldContainer[Shape]
@@ -155,7 +159,9 @@ class Welcome(_message.Message):
     upload: str
     download: str
     frozen: str
-    def __init__(self, client: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., parameters: _Optional[int] = ..., seed: _Optional[int] = ..., task: _Optional[int] = ..., upload: _Optional[str] = ..., download: _Optional[str] = ..., frozen: _Optional[str] = ...) -> None: ...
+    frame_bytes: int
+    protocol: int
+    def __init__(self, client: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., shapes: _Optional[_Iterable[_Union[Shape, _Mapping]]] = ..., parameters: _Optional[int] = ..., seed: _Optional[int] = ..., task: _Optional[int] = ..., upload: _Optional[str] = ..., download: _Optional[str] = ..., frozen: _Optional[str] = ..., frame_bytes: _Optional[int] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class Shape(_message.Message):
     __slots__ = ("sizes",)
@@ -168,18 +174,20 @@ class Accepted(_message.Message):
     def __init__(self) -> None: ...
 
 class Refusal(_message.Message):
-    __slots__ = ("reason", "again", "replaced", "void", "failed")
+    __slots__ = ("reason", "again", "replaced", "void", "failed", "ends")
     REASON_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     VOID_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
     reason: str
     again: bool
     replaced: bool
     void: bool
     failed: bool
-    def __init__(self, reason: _Optional[str] = ..., again: bool = ..., replaced: bool = ..., void: bool = ..., failed: bool = ...) -> None: ...
+    ends: bool
+    def __init__(self, reason: _Optional[str] = ..., again: bool = ..., replaced: bool = ..., void: bool = ..., failed: bool = ..., ends: bool = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("number", "version", "count", "work", "objective", "candidate_versions", "candidate_use", "questions", "trainable", "personal", "answered")

@@ -2,8 +2,36 @@
 
 import ipaddress
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from polytempo_client.errors import UserError
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The addresses (HOST:PORT) of one service. A client goes from one to the next until a server has its session.
+    ``give_up_after`` so many seconds without a session it ends with UnreachableError; None: it tries for ever."""
+
+    addresses: tuple[str, ...]
+    give_up_after: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.addresses:
+            raise UserError("A client needs the address of its server: HOST:PORT, or several of them.")
+        if self.give_up_after is not None and not self.give_up_after > 0:
+            raise UserError(f"give_up_after is {self.give_up_after!r}. Expected seconds above 0, or None for never.")
+
+    def __str__(self) -> str:
+        return ",".join(self.addresses)
+
+
+def servers_of(given: str | Sequence[str] | Servers) -> Servers:
+    """The servers for an address, or for several: as a list, or in one word with commas between."""
+    if isinstance(given, Servers):
+        return given
+    addresses = given.split(",") if isinstance(given, str) else given
+    return Servers(tuple(address.strip() for address in addresses))
 
 
 def is_loopback(address: str) -> bool:
@@ -20,6 +48,11 @@ def check_loopback(address: str) -> None:
     """Plaintext may not leave the machine."""
     if not is_loopback(address):
         raise UserError(f"Without TLS only loopback is allowed (127.0.0.1, ::1, localhost), not {address}.")
+
+
+def check_all_loopback(servers: Servers) -> None:
+    for address in servers.addresses:
+        check_loopback(address)
 
 
 def checked_address(address: str) -> str:

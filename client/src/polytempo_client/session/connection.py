@@ -4,26 +4,26 @@ answered. The server knows repeats and does nothing twice."""
 import itertools
 import logging
 import queue
-import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoResultError
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 
-from polytempo_client.errors import RefusedError, UserError
+from polytempo_client.errors import DisplacedError, RefusedError, UserError, VersionError, WireError
 from polytempo_client.logs import log
-from polytempo_client.protocol.framing import CLIENT_OPTIONS, SESSION, Assembler, Buffer, frames
+from polytempo_client.protocol.framing import FRAME_BYTES, PROTOCOL, SESSION, Assembler, Buffer, frames
 from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello
+from polytempo_client.session.addresses import Servers
+from polytempo_client.session.channels import channel_to
+from polytempo_client.session.failures import Failure, failure_of, hint_for
+from polytempo_client.session.search import Search
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-"""Seconds before a client tries again."""
-LONGEST_AT_FIRST, AT_FIRST = 1.0, 60.0
-"""A server that restarts is back soon: for a minute after a session, pauses are no longer than a second."""
 TAKEN_OVER, TAKEN_OVER_WITHIN = 5, 600.0
 """A client whose sessions were so often taken over by another one within so many seconds gives up."""
 
@@ -44,7 +44,7 @@ class Connection:
 
     def __init__(
         self,
-        address: str,
+        servers: Servers,
         token: str,
         credentials: Callable[[], grpc.ChannelCredentials] | None,
         hello: Callable[[], Hello],
@@ -52,7 +52,7 @@ class Connection:
         failed: Callable[[], None],
         certified: bool = False,
     ) -> None:
-        self.address = address
+        self.servers = servers
         self._token, self._credentials, self._certified = token, credentials, certified
         self._hello, self._take, self._failed = hello, take, failed
         self._lock = threading.Lock()
@@ -61,10 +61,8 @@ class Connection:
         self._outbox: queue.SimpleQueue[_Request | None] | None = None  # while the session is open
         self._call: Any = None
         self._closed = threading.Event()
-        self._welcome = False
-        """Was it ever, ..."""
-        self._greeted = False
-        """... and in the last session?"""
+        self._frame_bytes = FRAME_BYTES
+        self._search = Search(servers)
         self._taken_over: deque[float] = deque(maxlen=TAKEN_OVER)
         self.failure: UserError | None = None
         self._thread = threading.Thread(target=self._run, name="polytempo-connection", daemon=True)
@@ -83,8 +81,8 @@ class Connection:
                 self._outbox.put(request)
         try:
             reply, content = request.reply.result(timeout)
-        except TimeoutError:
-            raise TimeoutError(f"{self.address} has not answered within {timeout} s") from None
+        except NoResultError:  # Python's own TimeoutError, but for Python 3.10
+            raise TimeoutError(f"{self.servers} has not answered within {timeout} s") from None
         finally:
             with self._lock:
                 self._pending.pop(head.request, None)
@@ -121,58 +119,54 @@ class Connection:
     # The thread.
 
     def _run(self) -> None:
-        pause, spoke = FIRST_PAUSE, -AT_FIRST
+        search = self._search
         while not self._closed.is_set():
-            reason = "the server ended the session"
+            search.begin()
             try:
                 for _ in self._session():
-                    pause, spoke = FIRST_PAUSE, time.monotonic()
+                    search.note_answer()
+                failure = Failure("the server ended the session")
             except grpc.RpcError as error:
-                reason = in_words(str(error.details()))
-                if hopeless(error, self._welcome):
-                    self._fail(UserError(f"{self.address} cannot be joined: {reason}"))
-                    return
+                failure = failure_of(error, search.address)
             except UserError as error:  # its own files, which were good before
-                reason = str(error)
+                failure = Failure(str(error))
             except Exception as error:  # the thread must not end unheard
-                self._fail(UserError(f"{self.address} sends what this version does not understand: {error!r}."))
+                self._fail(VersionError(f"{search.address} sends what this version does not understand: {error!r}."))
                 return
             finally:
                 with self._lock:
                     self._outbox = None
-            if self._is_taken_over():
+            hopeless = search.hopeless(failure) or self._is_taken_over()
+            if hopeless is not None:
+                self._fail(hopeless)
                 return
-            if not self._closed.is_set():
-                hint = "" if self._greeted else hint_for(reason, self._credentials is not None, self._certified)
-                log("disconnected", level=logging.WARNING, address=self.address, reason=reason + hint)
-            self._closed.wait(pause * random.uniform(0.5, 1.0))  # so that not all clients come at the same moment
-            pause = min(2 * pause, LONGEST_PAUSE)
-            if time.monotonic() < spoke + AT_FIRST:
-                pause = min(pause, LONGEST_AT_FIRST)
+            if not self._closed.is_set() and not failure.elsewhere:
+                hint = hint_for(failure.reason, self._credentials is not None, self._certified)
+                reason = failure.reason + ("" if search.greeted else hint)
+                log("disconnected", level=logging.WARNING, address=search.address, reason=reason)
+            self._closed.wait(search.pause(failure))
 
-    def _is_taken_over(self) -> bool:
+    def _is_taken_over(self) -> UserError | None:
         """Do two programs with the same token take the session from each other again and again? Then give up."""
         times = self._taken_over
         if len(times) < TAKEN_OVER or times[-1] - times[0] > TAKEN_OVER_WITHIN:
-            return False
-        self._fail(
-            UserError(
-                f"{self.address} was joined {TAKEN_OVER} times by somebody else with this client's token, which ended "
-                "this session each time. Give every client a token of its own; if nobody else should have this one, "
-                "let it be revoked."
-            )
+            return None
+        return DisplacedError(
+            f"{self.servers} was joined {TAKEN_OVER} times by somebody else with this client's token, which ended "
+            "this session each time. Give every client a token of its own; if nobody else should have this one, "
+            "let it be revoked."
         )
-        return True
 
     def _session(self) -> Iterator[bool]:
         """One connection, from hello to its end. Yields when a request has got its reply."""
         outbox: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._greeted = False
+        self._frame_bytes = FRAME_BYTES
         hello = Head(request=next(self._numbers), hello=self._hello())
         outbox.put(_Request(hello, ()))
-        with self._channel() as channel:
+        credentials = None if self._credentials is None else self._credentials()
+        with channel_to(self._search.address, credentials, one_of_several=self._search.several) as channel:
             open_session = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
-            self._call = open_session(_frames(outbox), metadata=(("authorization", f"Bearer {self._token}"),))
+            self._call = open_session(self._frames(outbox), metadata=(("authorization", f"Bearer {self._token}"),))
             if self._closed.is_set():
                 self._call.cancel()
             assembler = Assembler()
@@ -182,15 +176,10 @@ class Connection:
                     if whole is None:
                         continue
                     head, body = whole
-                    if head.HasField("refusal") and head.refusal.again:
-                        log("told to try again", level=logging.WARNING, reason=head.refusal.reason)
+                    if head.HasField("refusal") and self._is_over(head):
                         return
-                    if head.HasField("refusal") and head.refusal.replaced:
-                        log("taken over", level=logging.WARNING, reason=head.refusal.reason)
-                        self._taken_over.append(time.monotonic())
-                        return
-                    if head.HasField("refusal") and not head.answers:
-                        self._give_up(RefusedError(head.refusal.reason))  # it cannot tell which request it was
+                    if head.HasField("welcome"):
+                        self._check_protocol(head)
                     self._take(head, body)
                     if head.answers == hello.request:
                         self._open(outbox)
@@ -200,9 +189,26 @@ class Connection:
             finally:
                 outbox.put(None)
 
+    def _is_over(self, head: Head) -> bool:
+        """Does this refusal end the session? One that says so itself may also be about a request that is not named."""
+        refusal = head.refusal
+        if refusal.again:
+            log("told to try again", level=logging.WARNING, reason=refusal.reason)
+        elif refusal.replaced:
+            log("taken over", level=logging.WARNING, reason=refusal.reason)
+            self._taken_over.append(time.monotonic())
+        elif not head.answers:
+            self._give_up(RefusedError(refusal.reason))  # it cannot tell which request it was
+        return bool(refusal.again or refusal.replaced)
+
+    def _check_protocol(self, head: Head) -> None:
+        if head.welcome.protocol > PROTOCOL:
+            raise WireError(f"it speaks protocol {head.welcome.protocol}, and this version {PROTOCOL}")
+        self._frame_bytes = min(head.welcome.frame_bytes or FRAME_BYTES, FRAME_BYTES)
+
     def _open(self, outbox: "queue.SimpleQueue[_Request | None]") -> None:
+        self._search.note_session()
         with self._lock:
-            self._welcome = self._greeted = True
             self._outbox = outbox
             for request in self._pending.values():
                 outbox.put(request)
@@ -213,49 +219,6 @@ class Connection:
         if request is not None:
             request.reply.set_result((head, body))
 
-    def _channel(self) -> grpc.Channel:
-        return channel_to(self.address, None if self._credentials is None else self._credentials())
-
-
-def channel_to(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Channel:
-    """A connection of one's own; in plaintext without credentials."""
-    if credentials is None:
-        return grpc.insecure_channel(address, CLIENT_OPTIONS)
-    return grpc.secure_channel(address, credentials, CLIENT_OPTIONS)
-
-
-WORDS = {
-    "CERTIFICATE_VERIFY_FAILED": "the CA in this file did not sign the server's certificate, or it has expired. Take "
-    "the ca.pem of whoever runs the server.",
-    "Hostname Verification": "the server's certificate is for another host name. Make one with `polytempo certs DIR "
-    "--host NAME`, with the name by which clients reach it.",
-    "WRONG_VERSION_NUMBER": "the server speaks plaintext. Use --insecure on loopback.",
-}
-"""What gRPC says of a wrong certificate, host name or protocol, which have no code of their own, and what it means."""
-
-
-def hopeless(error: Any, welcome: bool) -> bool:
-    """Would trying again lead to the same error? A certificate that is wrong where one was right before is somebody's
-    mistake, and will be mended."""
-    codes = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
-    return error.code() in codes or (not welcome and any(sign in str(error.details()) for sign in WORDS))
-
-
-def in_words(reason: str) -> str:
-    return next((words for sign, words in WORDS.items() if sign in reason), f"{reason.removesuffix('.')}.")
-
-
-def hint_for(reason: str, secure: bool, certified: bool) -> str:
-    """A server that expects TLS, or another certificate, closes the connection without a word."""
-    if "Socket closed" not in reason:
-        return ""
-    if not secure:
-        return " (does the server speak TLS? Leave --insecure out, and give --ca)"
-    if not certified:
-        return " (does the server ask for a certificate? --cert, --key)"
-    return " (does the server not accept this client's certificate? Look at its CA, its dates, and this clock)"
-
-
-def _frames(outbox: "queue.SimpleQueue[_Request | None]") -> Iterator[Frame]:
-    while (request := outbox.get()) is not None:
-        yield from frames(request.head, request.body)
+    def _frames(self, outbox: "queue.SimpleQueue[_Request | None]") -> Iterator[Frame]:
+        while (request := outbox.get()) is not None:
+            yield from frames(request.head, request.body, self._frame_bytes)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from polytempo_client.disk.reading import read_given, read_plain
-from polytempo_client.errors import UserError
+from polytempo_client.errors import CertificateError, TokenError
 
 CREDENTIAL_BYTES = 1 << 20
 """Most bytes of a file with a token, certificates or a key."""
@@ -20,14 +20,14 @@ def read_token(path: Path) -> str:
     try:
         words = read_given(path, CREDENTIAL_BYTES).decode("ascii").split()
     except OSError as error:
-        raise UserError(
+        raise TokenError(
             f"Cannot read the token from {path}: {error.strerror}. "
             "Ask whoever runs the server for this client's client-N.token, or enrol with a code."
         ) from None
     except UnicodeDecodeError:
         words = []
     if len(words) != 1 or not is_token(words[0]):
-        raise UserError(f"{path} holds no token: expected one word, as in a client-N.token of `polytempo tokens`.")
+        raise TokenError(f"{path} holds no token: expected one word, as in a client-N.token of `polytempo tokens`.")
     return words[0]
 
 
@@ -36,7 +36,7 @@ def token_of(given: str | Path) -> str:
     if isinstance(given, Path) or (len(given) < LONGEST_TOKEN and "\0" not in given and Path(given).is_file()):
         return read_token(Path(given))
     if not is_token(given.strip()):
-        raise UserError("The token is none: expected a file that exists, or one word, as in a client-N.token.")
+        raise TokenError("The token is none: expected a file that exists, or one word, as in a client-N.token.")
     return given.strip()
 
 
@@ -57,6 +57,6 @@ def read_pem(path: Path, read: Callable[[Path, int], bytes] = read_plain) -> byt
     try:
         return read(path, CREDENTIAL_BYTES)
     except FileNotFoundError:
-        raise UserError(f"There is no {path}. `polytempo certs` makes certificates and keys.") from None
+        raise CertificateError(f"There is no {path}. `polytempo certs` makes certificates and keys.") from None
     except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
+        raise CertificateError(f"Cannot read {path}: {error.strerror}.") from None

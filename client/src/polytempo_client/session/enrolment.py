@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,9 +14,10 @@ from polytempo_client.disk.files import write_bytes
 from polytempo_client.errors import UserError
 from polytempo_client.protocol.framing import ENROL
 from polytempo_client.protocol.wire_pb2 import Enrolled, Enrolment
-from polytempo_client.session.addresses import check_loopback
-from polytempo_client.session.connection import channel_to, hint_for, in_words
+from polytempo_client.session.addresses import Servers, check_all_loopback, servers_of
+from polytempo_client.session.channels import channel_to
 from polytempo_client.session.credentials import hash_of, read_token
+from polytempo_client.session.failures import failure_of, hint_for, in_words
 from polytempo_client.session.tls import Pair, client_credentials
 
 SECONDS = 30.0
@@ -33,7 +34,7 @@ class Enrolee:
 
 
 def enrol_client(
-    address: str,
+    address: str | Sequence[str],
     code: str,
     out: Path,
     ca: Path | None = None,
@@ -43,8 +44,9 @@ def enrol_client(
 ) -> Enrolee:
     """Make a token, let the server take it for the code, and keep it in ``out``. Until the server has said yes it lies
     in ``OUT.part``, so that a second try after a broken connection is the same enrolment."""
+    servers = servers_of(address)
     if insecure:
-        check_loopback(address)
+        check_all_loopback(servers)
     elif ca is None:
         raise UserError("Give --ca, the ca.pem of whoever runs the server; or --insecure for plaintext on loopback.")
     if out.exists():
@@ -55,23 +57,35 @@ def enrol_client(
             write_bytes(part, f"{secrets.token_urlsafe(32)}\n".encode(), 0o600)
         request = Enrolment(code=code.strip(), token_sha256=hash_of(read_token(part)))
         credentials = None if insecure or ca is None else client_credentials(ca, certificate)
-        reply = _ask(address, credentials, request, certificate is not None)
+        reply = _enrol(servers, credentials, request, certificate is not None)
         part.replace(out)
     except OSError as error:
         raise UserError(f"Cannot write the token to {out}: {error.strerror}. Choose another --out.") from None
     return Enrolee(reply.client, datetime.fromtimestamp(reply.expires, timezone.utc) if reply.expires else None)
 
 
-def _ask(address: str, credentials: grpc.ChannelCredentials | None, request: Enrolment, certified: bool) -> Enrolled:
-    with channel_to(address, credentials) as channel:
-        call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
-        try:
-            return _reply(call, request)
-        except grpc.RpcError as error:
-            failed: Any = error
-            reason = str(failed.details())
-            hint = hint_for(reason, credentials is not None, certified)
-            raise UserError(f"{address} does not enrol this client: {in_words(reason)}{hint}") from None
+def _enrol(
+    servers: Servers, credentials: grpc.ChannelCredentials | None, request: Enrolment, certified: bool
+) -> Enrolled:
+    """The reply of the first server that has one."""
+    for address in servers.addresses:
+        with channel_to(address, credentials, one_of_several=len(servers.addresses) > 1) as channel:
+            call = channel.unary_unary(ENROL, Enrolment.SerializeToString, Enrolled.FromString)
+            try:
+                return _reply(call, request)
+            except grpc.RpcError as error:
+                failed: Any = error
+                if failed.code() == grpc.StatusCode.UNAVAILABLE and address != servers.addresses[-1]:
+                    continue
+                reason = str(failed.details())
+                hint = hint_for(reason, credentials is not None, certified)
+                raise _failed(failed, f"{address} does not enrol this client: {in_words(reason)}{hint}") from None
+    raise AssertionError  # there is a last address
+
+
+def _failed(error: Any, text: str) -> UserError:
+    kind = failure_of(error, "").error
+    return UserError(text) if kind is None else type(kind)(text)
 
 
 def _reply(call: Callable[..., Enrolled], request: Enrolment) -> Enrolled:

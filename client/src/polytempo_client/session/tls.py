@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 
 from polytempo_client.disk.reading import read_given
-from polytempo_client.errors import UserError
+from polytempo_client.errors import CertificateError
 from polytempo_client.session.credentials import read_pem
 
 Pair = tuple[str | Path, str | Path]
@@ -26,7 +26,7 @@ def pair_of(certificate: Path | None, key: Path | None) -> Pair | None:
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise UserError("A client's certificate needs both files: --cert client-N.pem and --key client-N.key.")
+        raise CertificateError("A client's certificate needs both files: --cert client-N.pem and --key client-N.key.")
     return certificate, key
 
 
@@ -53,10 +53,10 @@ def _check_certificates(path: Path, pem: bytes, advice: str) -> None:
         if not ends:
             raise ValueError
     except (ValueError, IndexError):
-        raise UserError(f"{path} holds no certificate in PEM format. `polytempo certs` makes one.") from None
+        raise CertificateError(f"{path} holds no certificate in PEM format. `polytempo certs` makes one.") from None
     for end in ends:
         if end < datetime.now(timezone.utc):
-            raise UserError(f"The certificate in {path} expired on {end:%Y-%m-%d}. {advice}")
+            raise CertificateError(f"The certificate in {path} expired on {end:%Y-%m-%d}. {advice}")
 
 
 def _check_pair(certificate: Path, key: Path, advice: str) -> None:
@@ -65,10 +65,10 @@ def _check_pair(certificate: Path, key: Path, advice: str) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, password=lambda: "")
     except (ssl.SSLError, ValueError) as error:
         if "MISMATCH" in str(error):
-            raise UserError(
+            raise CertificateError(
                 f"{key.name} and {certificate.name} in {key.parent} do not belong together. {advice}"
             ) from None
-        raise UserError(
+        raise CertificateError(
             f"{key} holds no private key in PEM format without a password. `polytempo certs` makes one."
         ) from None
 

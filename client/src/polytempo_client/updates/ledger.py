@@ -109,7 +109,7 @@ class Ledger:
         tensors = task.started.tensors
         schema = Schema(tuple(tensors), tuple(array.shape for array in tensors.values()), 0)
         start, moving = start_of(task, None, schema), trained_by(task, schema)
-        end = end_of({name: np.asarray(array, np.float32) for name, array in trained.items()}, start, moving, schema)
+        end = end_of(trained, start, moving, schema)
         self.count()
         shown = privatised(start, end, self.privacy, trained=moving)
         return schema.views(shown)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polytempo_client.errors import UserError
+from polytempo_client.errors import UserError, VersionError
 from polytempo_client.keeping.own_memory import OwnMemory, Remembered
 from polytempo_client.model.schema import Schema
 from polytempo_client.personal.jury import Rows, deal, fingerprints
@@ -97,8 +97,7 @@ class OwnRule:
             return PersonalResult(tensors)
         served = start_of(task, chosen, schema)
         start = self._started(begun, served, schema)
-        named = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
-        end = end_of(named, start, trained_by(task, schema), schema)
+        end = end_of(tensors, start, trained_by(task, schema), schema)
         memory = begun.before.memory
         if np.isfinite(end).all():
             memory = remembered(begun.how, end, begun.rows, begun.score)
@@ -174,7 +173,7 @@ def _flat_score(score: NamedScore, schema: Schema) -> Score:
 
 def _check_rule(personal: Personal) -> None:
     if personal.rule != "jury":
-        raise UserError(
+        raise VersionError(
             f"The server's clients follow the rule {personal.rule!r}, which this client does not know. Install the "
             "server's version of Polytempo, or train from task.tensors without start()."
         )

@@ -2,11 +2,12 @@
 started from, with what was held back of earlier updates."""
 
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from polytempo_client.errors import UserError
+from polytempo_client.errors import DtypeError, NamesError, NotFiniteError, ShapeError, UpdateError
 from polytempo_client.logs import log
 from polytempo_client.model.encodings import Arrays, ErrorFeedback, parse_encoding
 from polytempo_client.model.schema import Schema
@@ -48,12 +49,19 @@ class OwnUploads:
     def make(self, task: Task, tensors: Tensors, chosen: int | None, schema: Schema) -> Upload:
         """The result of a task. One that is encoded is the same until the server has said yes or no to it, whatever
         came in between: it may have it, and then that is what was not held back."""
-        named = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
+        trained = trained_by(task, schema)
+        named = fitting(tensors, trained, schema)
+        for name, array in named.items():
+            if not np.isfinite(array).all():
+                raise NotFiniteError(
+                    f"The update's tensor {name!r} holds NaN or Inf, so it is not sent. Lower the learning rate, or "
+                    "look for NaN in the data."
+                )
         if self._feedback is None or not self._encodes:
             return Upload(task.base, "", named)
         about = (task.number, chosen)
         if self._made is None or self._made[0] != about:
-            start, trained = start_of(task, chosen, schema), trained_by(task, schema)
+            start = start_of(task, chosen, schema)
             arrays, left = self._feedback.encode(end_of(named, start, trained, schema) - start, trained)
             self._made = about, Upload(task.base, self.wish, arrays, left)
         return self._made[1]
@@ -83,23 +91,46 @@ def trained_by(task: Task, schema: Schema) -> np.ndarray | None:
     return schema.trained(schema.flatten(masks) != 0 if masks else None, task.ordered.trainable)
 
 
-def end_of(tensors: Arrays, start: np.ndarray, trained: np.ndarray | None, schema: Schema) -> np.ndarray:
-    """The result as one vector. Tensors that the task does not train may be left out."""
+def fitting(tensors: Tensors, trained: np.ndarray | None, schema: Schema) -> Arrays:
+    """The tensors of an update, of the model's names and shapes, in its order and as float32. Those that the task does
+    not train are left out; they may be missing."""
+    if not isinstance(tensors, Mapping):
+        raise UpdateError(f"An update is named tensors, a mapping from names to arrays; got {type(tensors).__name__}.")
     for name in tensors:
-        if name not in schema.names:
-            raise UserError(
+        if name not in schema.spans:
+            raise NamesError(
                 f"The update holds tensor {name!r}, which is none of the model's: {', '.join(schema.names)}."
             )
-    end = start.copy()
+    found = {}
     for name, shape in zip(schema.names, schema.shapes, strict=True):
-        span = schema.spans[name]
+        if trained is not None and not trained[schema.spans[name]].any():
+            continue
         if name not in tensors:
-            if trained is None or trained[span].any():
-                raise UserError(f"The update has no tensor {name!r}, which the task trains: push it too.")
-        elif tensors[name].shape != shape:
-            raise UserError(
-                f"The update's tensor {name!r} has shape {list(tensors[name].shape)}; expected {list(shape)}."
-            )
-        else:
-            end[span] = tensors[name].reshape(-1)
+            raise NamesError(f"The update has no tensor {name!r}, which the task trains: push it too.")
+        array = _floats(name, tensors[name])
+        if array.shape != shape:
+            raise ShapeError(f"The update's tensor {name!r} has shape {list(array.shape)}; expected {list(shape)}.")
+        found[name] = array
+    return found
+
+
+def end_of(tensors: Tensors, start: np.ndarray, trained: np.ndarray | None, schema: Schema) -> np.ndarray:
+    """The result as one vector. Tensors that the task does not train stay at the start."""
+    end = start.copy()
+    for name, array in fitting(tensors, trained, schema).items():
+        end[schema.spans[name]] = array.reshape(-1)
     return end
+
+
+def _floats(name: str, given: object) -> np.ndarray:
+    """Numbers of any width as float32."""
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # such as a tensor that needs a gradient
+        raise DtypeError(f"The update's tensor {name!r} cannot be read as an array: {error}") from None
+    if array.dtype.kind not in "fiu":
+        raise DtypeError(
+            f"The update's tensor {name!r} has dtype {array.dtype}; expected real numbers such as float32."
+        )
+    with np.errstate(over="ignore"):  # what does not fit becomes Inf, which is not sent
+        return array.astype(np.float32, copy=False)

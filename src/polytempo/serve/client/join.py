@@ -227,7 +227,6 @@ class Participant:
         if asking is None:
             return
         why = wait_for_reason(
-            asking,
             lambda looks: self._reason(asking, task, looks),
             lambda: self._hold(task, wait(asking, own.seed, own.client, task.count)),
             at_once=asking.watches and self._trained_on is None,

@@ -224,6 +224,7 @@ class Host:
             for request in requests:
                 reason = "the server cannot write its journal at the moment"
                 request.session.send(messages.refusal(reason, again=True), request.head.request)
+                request.session.end()
             return False
         return True
 
@@ -319,9 +320,10 @@ class Host:
         client, kind = request.session.client, request.kind
         self.shared.meters.refusals[STRATEGY if refusal.failed else kind] += 1
         log("refused", level=logging.WARNING, client=client, kind=kind, reason=refusal.reason)
-        message = messages.refusal(refusal.reason, refusal.again, void=refusal.void, failed=refusal.failed)
+        ends = refusal.again or kind == "wire"
+        message = messages.refusal(refusal.reason, refusal.again, void=refusal.void, failed=refusal.failed, ends=ends)
         request.session.send(message, request.head.request)
-        if kind == "wire":
+        if ends:
             request.session.end()
         forgiven = refusal.void and self.refusals.forgive(client, request.head.push.task)
         if refusal.blames and not forgiven:

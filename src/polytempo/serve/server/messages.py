@@ -54,9 +54,17 @@ def accepted() -> Message:
 
 
 def refusal(
-    reason: str, again: bool = False, replaced: bool = False, void: bool = False, failed: bool = False
+    reason: str,
+    again: bool = False,
+    replaced: bool = False,
+    void: bool = False,
+    failed: bool = False,
+    ends: bool = False,
 ) -> Message:
-    return pb.Head(refusal=pb.Refusal(reason=reason, again=again, replaced=replaced, void=void, failed=failed)), ()
+    """A client that is to come again, or whose session is another's, has no session any more."""
+    ends = ends or again or replaced
+    made = pb.Refusal(reason=reason, again=again, replaced=replaced, void=void, failed=failed, ends=ends)
+    return pb.Head(refusal=made), ()
 
 
 def model(weights: Tensor, version: int, schema: Schema, download: str = "") -> Message:
