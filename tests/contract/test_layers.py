@@ -41,6 +41,7 @@ SERVE = {
     "server": 5,
     "client": 5,
     "operators": 6,
+    "conform": 6,
     "process": 7,
 }
 """The rooms of serve/, and the modules that all of them share."""
@@ -60,7 +61,11 @@ LIGHT = {
     "session": 3,
     "keeping": 3,
     "updates": 4,
+    "asks": 4,
+    "inbox": 4,
     "client": 5,
+    "leaving": 6,
+    "cli": 7,
 }
 """The rooms of the client's distribution."""
 STRATEGIES = {"base": 0, "parts": 1, "methods": 2, "settings": 3}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polytempo_client.asking.policies import Watching, parse_asking, reason, rows_seen, wait
+from polytempo_client.asking.policies import Watching, check_private, parse_asking, reason, rows_seen, wait
 from polytempo_client.asking.waiting import wait_for_reason
 from polytempo_client.errors import UserError
 from polytempo_client.logs import log
@@ -35,6 +35,10 @@ class Asks:
             )
         if self._asking.kind in ("loss", "accuracy") and score is None:
             raise UserError(f"Asking by {policy!r} needs score=, a function of (tensors, x, y): losses, and 0 or 1.")
+
+    def check_private(self) -> None:
+        """UserError where the moment of an update would tell something about the data."""
+        check_private(self._asking)
 
     def wait(self, task: Task, client: int, seed: int, hold: Callable[[Task, float], bool]) -> None:
         """Hold the task until there is a reason, no longer than the server lets it."""

@@ -163,8 +163,7 @@ class Client:
 
     def _next_task(self, timeout: float | None = None) -> Task:
         inbox = self._inbox
-        if inbox.kept is not None:
-            self.wait_for_welcome(timeout)  # it says whether that is the next task
+        self.wait_for_welcome(timeout)  # it says whether a kept task is the next one
         while True:
             session = inbox.sessions
             if inbox.task is None:

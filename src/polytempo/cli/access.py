@@ -26,7 +26,6 @@ from polytempo.serve.paths import (
     SERVER_CERTIFICATE,
     SERVER_KEY,
 )
-from polytempo_client.session.addresses import checked_address
 from polytempo_client.session.enrolment import enrol_client
 from polytempo_client.session.tls import pair_of
 
@@ -152,7 +151,7 @@ def enrol(
     insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
 ) -> None:
     """Turn a one-time code into this client's token."""
-    done = enrol_client(checked_address(address), code, out, ca, pair_of(cert, key), insecure=insecure)
+    done = enrol_client(address, code, out, ca, pair_of(cert, key), insecure=insecure)
     until = "" if done.expires is None else f", valid until {done.expires:%Y-%m-%d %H:%M} UTC"
     print(f"this is client {done.client}; wrote {out}{until}")
     print(f"Next: `polytempo join {address} --token {out}`, with the same --ca (and --cert, --key) and your data.")

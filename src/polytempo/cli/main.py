@@ -16,6 +16,7 @@ from polytempo import api
 from polytempo.api import fit_for_a_path, simulate_experiment
 from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
+from polytempo.cli.conforming import conform
 from polytempo.cli.devices import devices
 from polytempo.cli.directories import continuable, new_directory
 from polytempo.cli.erasing import erase
@@ -238,6 +239,8 @@ app.command()(new)
 SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release, backup, restore, erase)
 for command in SERVICE:
     app.command()(command)
+# What follows the program's name belongs to the program.
+app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(conform)
 
 
 @data_app.command("get")

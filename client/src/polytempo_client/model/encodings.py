@@ -43,7 +43,7 @@ class Encoding:
         """NaN and Inf are sent as such, for the receiver to refuse."""
         if self.kind == "fp16":
             return _scaled(difference)
-        places = _largest(difference, self._count(difference.size))
+        places = _largest(difference, self.count(difference.size))
         return _scaled(difference[places]) | {"gaps": _gaps(places)}
 
     def decode(self, arrays: Mapping[str, np.ndarray], size: int) -> np.ndarray:
@@ -62,10 +62,11 @@ class Encoding:
 
     def nbytes(self, entries: int) -> int:
         """Of a difference with so many entries, unless there are gaps above 65535, which take twice the room."""
-        return 4 + (2 * entries if self.kind == "fp16" else 4 * self._count(entries))
+        return 4 + (2 if self.kind == "fp16" else 4) * self.count(entries)
 
-    def _count(self, entries: int) -> int:
-        return math.ceil(self.share * entries - 1e-9)
+    def count(self, entries: int) -> int:
+        """How many values it sends of so many entries."""
+        return entries if self.kind == "fp16" else math.ceil(self.share * entries - 1e-9)
 
 
 def parse_encoding(text: str) -> Encoding:

@@ -19,6 +19,8 @@ class Servers:
     def __post_init__(self) -> None:
         if not self.addresses:
             raise UserError("A client needs the address of its server: HOST:PORT, or several of them.")
+        for address in self.addresses:
+            checked_address(address)
         if self.give_up_after is not None and not self.give_up_after > 0:
             raise UserError(f"give_up_after is {self.give_up_after!r}. Expected seconds above 0, or None for never.")
 

@@ -1,11 +1,9 @@
 """``polytempo join``: a client with data of its own that trains what the server orders, exactly as the simulator's
 clients do. With the same seed, partition and tasks, a client that joins ends with the bits of its simulated twin."""
 
-import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,15 +27,14 @@ from polytempo.world.data import load_dataset
 from polytempo_client.asking.policies import Asking, parse_asking, reason, wait
 from polytempo_client.asking.waiting import wait_for_reason
 from polytempo_client.client import Client
-from polytempo_client.errors import RefusedError, SpentError
+from polytempo_client.errors import RefusedError
 from polytempo_client.keeping.own_memory import OwnMemory, Remembered
+from polytempo_client.leaving import goodbye, until_spent
 from polytempo_client.logs import log
 from polytempo_client.model.schema import Schema
 from polytempo_client.personal.rule import ClientMemory
 from polytempo_client.protocol.tasks import Task, Tensors
 from polytempo_client.updates.ledger import Ledger
-
-GOODBYE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,16 +53,7 @@ def log_trained(trained: Trained) -> None:
     log("trained", **{name: round(value, 4) for name, value in asdict(trained).items()})
 
 
-@contextmanager
-def _until_spent() -> Iterator[None]:
-    """That a client has given what it may is a good end."""
-    try:
-        yield
-    except SpentError as spent:
-        log("stops", level=logging.WARNING, reason=str(spent))
-
-
-@_until_spent()
+@until_spent()
 def join(
     connect: Callable[[], Client],
     settings: JoinSettings | None = None,
@@ -83,7 +71,7 @@ def join(
     stamp = file_stamp(settings.data)
     dataset = load_dataset(settings.data, settings.data_dir)
     client = connect()
-    with one_thread(), client, _goodbye(client):
+    with one_thread(), client, goodbye(client):
         number, schema, seed = client.wait_for_welcome()
         own = OwnData(settings, dataset, number, seed, stamp)
         check_schema(own.learner.schema, schema)
@@ -99,21 +87,6 @@ def join(
                 f"The server refuses the updates of client {number}: {str(error).rstrip('.')}. If training diverges "
                 "(NaN, Inf, too far from its start), lower --lr at the server; if its noise does, raise the bound."
             ) from None
-
-
-@contextmanager
-def _goodbye(client: Client) -> Iterator[None]:
-    """Leave at the end, whatever the reason, unless the open task is kept or the server cannot be told."""
-    leaves = not client.keeps_task
-    try:
-        yield
-    except SpentError:  # it will not come back for its task
-        leaves = True
-        raise
-    finally:
-        if leaves:
-            with suppress(UserError, TimeoutError):
-                client.leave(GOODBYE_SECONDS)
 
 
 def check_schema(own: Schema, server: Schema) -> None:
