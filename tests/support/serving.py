@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -38,8 +38,9 @@ from polytempo.testing.hosting import ManualClock as ManualClock
 from polytempo.testing.hosting import hosted as hosted
 from polytempo.testing.hosting import restarted as restarted
 from polytempo_client.client import Client
+from polytempo_client.protocol.bodies import entry_of, make_body
 from polytempo_client.protocol.tasks import Task
-from polytempo_client.protocol.wire_pb2 import Head, Hello
+from polytempo_client.protocol.wire_pb2 import Head, Hello, Push
 from polytempo_client.session.credentials import read_token
 
 # gRPC's engine for asyncio ends with the last server and begins with the next. A client of the same process that
@@ -230,6 +231,13 @@ def until(true: Callable[[], object], seconds: float = 20.0) -> None:
 def nudge(task: Task, by: float = 0.1) -> dict[str, np.ndarray]:
     """What training might have made of a task's model."""
     return {name: array + np.float32(by) for name, array in task.tensors.items()}
+
+
+def push_unchecked(client: Client, task: Task, tensors: Mapping[str, np.ndarray]) -> None:
+    """What a client that does not look at its update first would send."""
+    body = make_body(tuple(entry_of(name, array) for name, array in tensors.items()), list(tensors.values()))
+    push = Push(task=task.number, base=task.base, samples=5, steps=task.work.steps_for(5))
+    client._connection.ask(Head(push=push), body, 30)
 
 
 def settled(client: Client) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polytempo_client.asks import Asks
 from polytempo_client.errors import NotFiniteError, RefusedError, UserError, WireError
 from polytempo_client.inbox import Inbox
 from polytempo_client.keeping.own_memory import OwnMemory, Remembered, memory_path
@@ -32,6 +31,9 @@ from polytempo_client.session.tls import Pair, client_credentials
 from polytempo_client.updates.counts import checked_counts
 from polytempo_client.updates.own_rule import NamedScore, OwnRule, PersonalResult
 from polytempo_client.updates.uploads import OwnUploads, Upload
+
+if TYPE_CHECKING:
+    from polytempo_client.asks import Asks
 
 REFUSALS_IN_A_ROW = 5
 """After so many refused updates a client sends no more. Servers ignore a client after 20 refusals by default."""
@@ -163,7 +165,8 @@ class Client:
 
     def _next_task(self, timeout: float | None = None) -> Task:
         inbox = self._inbox
-        self.wait_for_welcome(timeout)  # it says whether a kept task is the next one
+        if self.schema is None:
+            self.wait_for_welcome(timeout)  # it says whether a kept task is the next one
         while True:
             session = inbox.sessions
             if inbox.task is None:
@@ -261,7 +264,7 @@ class Client:
         updates: int | None = None,
         pushed: Callable[[Task], None] | None = None,
         refusals: int | None = None,
-        asks: Asks | None = None,
+        asks: "Asks | None" = None,
     ) -> Task | None:
         """Carry out tasks until so many updates were pushed (default: for ever). ``pushed`` is told of every task whose
         result is safe with the server. With ``asks`` each task is held until its policy has a reason to train. It gives

@@ -7,7 +7,7 @@ updates, however the server chooses the tasks by what it has seen, are together 
 ``mu = 2 sqrt(k) / noise`` (Dong et al., 2022), and epsilon follows exactly, not as a bound (Balle & Wang, 2018)."""
 
 import math
-import secrets
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -62,7 +62,7 @@ def system_normals(count: int) -> np.ndarray:
     """Noise that nobody can foretell: from the operating system's random bytes, by Box and Muller. A generator with a
     short state could be worked out from the coordinates that a client's data do not move."""
     pairs = -(-count // 2)
-    bits = np.frombuffer(secrets.token_bytes(16 * pairs), np.uint64).reshape(2, pairs)
+    bits = np.frombuffer(os.urandom(16 * pairs), np.uint64).reshape(2, pairs)
     radius, angle = ((bits >> np.uint64(11)) + 1.0) * 2.0**-53  # above 0, up to 1
     length = np.sqrt(-2 * np.log(radius))
     return np.concatenate([length * np.cos(2 * np.pi * angle), length * np.sin(2 * np.pi * angle)])[:count]

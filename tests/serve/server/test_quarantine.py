@@ -22,7 +22,7 @@ from polytempo.serve.server.refusals import RefusalTracker
 from polytempo.serve.server.status import read_status
 from polytempo_client.protocol.wire_pb2 import Frame
 from polytempo_client.session.enrolment import enrol_client
-from support.serving import Hosted, Running, hosted, nudge, refused, running, until
+from support.serving import Hosted, Running, hosted, nudge, push_unchecked, refused, running, until
 from support.strangers import stranger
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -170,7 +170,7 @@ def test_a_quarantine_that_cannot_be_written_holds_all_the_same(
     with hosted(tmp_path, quarantine=RULE) as served:
         with_tasks(served)
         with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "polytempo"):
-            patch.setattr(rosters, "write_bytes", disk_full)
+            patch.setattr(rosters, "write_shared", disk_full)
             for _ in range(3):
                 pushes_nan(served, 0)
             served.shared.access.settle(30)
@@ -246,7 +246,7 @@ def put_in_quarantine(server: Running) -> None:
         task, said = client.task(30), ""
         while "in quarantine since" not in said:
             with pytest.raises(UserError) as refusal:
-                client.push(task, nudge(task, float("nan")), samples=5, timeout=30)
+                push_unchecked(client, task, nudge(task, float("nan")))
             said = str(refusal.value)
         until(lambda: 0 not in server.host.presence.sessions)
         server.shared.access.settle(30)

@@ -11,7 +11,6 @@ import numpy as np
 
 from polytempo_client.asking.significance import p_larger, p_other_shares
 from polytempo_client.errors import UserError
-from polytempo_client.imports import unknown
 from polytempo_client.streams import stream
 
 LOOKS = 50
@@ -76,6 +75,8 @@ def parse_asking(text: str) -> Asking:
     """The policy for a word of the command line, such as ``think:60`` or ``labels:60:0.01``."""
     name, *numbers = text.split(":")
     if name not in asking_kinds:
+        from polytempo_client.imports import unknown  # here, as everywhere: a device waits for what is imported above
+
         raise UserError(unknown("way to ask", name, asking_kinds))
     kind = asking_kinds[name]
     try:

@@ -1,7 +1,6 @@
 """Files that a crash or a power cut leaves whole: the old content or the new, never a part."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +40,8 @@ def set_aside(path: Path) -> Path | None:
 @contextmanager
 def replacing(path: Path, durable: bool) -> Iterator[tuple[int, Path]]:
     """A temporary file, open and by name, that replaces ``path`` when it is done."""
+    import tempfile  # here, because it takes long to import
+
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:

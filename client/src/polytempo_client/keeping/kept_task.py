@@ -2,7 +2,6 @@
 says whose it is, the body of the message follows as it came."""
 
 import base64
-import hashlib
 import json
 import logging
 from pathlib import Path
@@ -12,6 +11,7 @@ from polytempo_client.disk.files import set_aside, write_bytes
 from polytempo_client.disk.locks import LockedError, take
 from polytempo_client.disk.reading import memory_limit, read_plain
 from polytempo_client.errors import KeepError, PassingError, UserError
+from polytempo_client.keeping.digests import digest_of
 from polytempo_client.logs import log
 from polytempo_client.protocol.wire_pb2 import Task, Welcome
 
@@ -70,7 +70,7 @@ def write_kept(path: Path, kept: KeptTask) -> None:
         "server": kept.server,
         "welcome": base64.b64encode(kept.welcome.SerializeToString()).decode(),
         "task": base64.b64encode(kept.task.SerializeToString()).decode(),
-        "digest": _digest(kept.body),
+        "digest": digest_of(kept.body),
     }
     try:
         write_bytes(path, json.dumps(about).encode() + b"\n" + kept.body, 0o600)
@@ -88,7 +88,7 @@ def read_kept(path: Path) -> KeptTask | None:
     try:
         line, _, body = read_plain(path, memory_limit()).partition(b"\n")
         about: dict[str, Any] = json.loads(line)
-        if about["format"] != FORMAT or about["digest"] != _digest(body):
+        if about["format"] != FORMAT or about["digest"] != digest_of(body):
             raise ValueError
         welcome, task = (base64.b64decode(about[name], validate=True) for name in ("welcome", "task"))
         return KeptTask(about["server"], Welcome.FromString(welcome), Task.FromString(task), bytearray(body))
@@ -112,7 +112,3 @@ def forget(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         log("kept task not removed", level=logging.WARNING, file=str(path), reason=str(error))
-
-
-def _digest(body: bytes | bytearray) -> str:
-    return hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -5,7 +5,6 @@ The result of a training counts when the server has taken it, and a client may b
 kept while a result is on its way: what the client remembered before, and what it remembers if the result counts. Every
 task says whose result was taken last, and that decides."""
 
-import hashlib
 import json
 import logging
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from polytempo_client.disk.files import write_bytes
 from polytempo_client.disk.reading import memory_limit, read_plain
+from polytempo_client.keeping.digests import digest_of
 from polytempo_client.keeping.kept_task import begins_without
 from polytempo_client.logs import log
 from polytempo_client.personal.rule import NO_VECTOR, ClientMemory
@@ -83,7 +83,7 @@ class OwnMemory:
             "whose": self._whose,
             "task": task,
             "moments": {name: _numbers(kept) for name, kept in moments.items()},
-            "digest": _digest(body),
+            "digest": digest_of(body),
         }
         try:
             write_bytes(path, json.dumps(about).encode() + b"\n" + body, 0o600)
@@ -94,7 +94,7 @@ class OwnMemory:
         try:
             line, _, body = read_plain(path, memory_limit()).partition(b"\n")
             about: dict[str, Any] = json.loads(line)
-            if about["format"] != FORMAT or about["digest"] != _digest(body):
+            if about["format"] != FORMAT or about["digest"] != digest_of(body):
                 raise ValueError
             arrays = read_body(body)
             found = {name: _remembered(name, arrays, about["moments"][name]) for name in about["moments"]}
@@ -134,7 +134,3 @@ def _remembered(name: str, arrays: dict[str, np.ndarray], numbers: dict[str, Any
         average, known = arrays[f"{name}/average"], arrays[f"{name}/known"]
         memory = ClientMemory(own, average, known, numbers["numbers"], arrays.get(f"{name}/private", NO_VECTOR))
     return Remembered(memory, alone, numbers["rounds"])
-
-
-def _digest(body: bytes) -> str:
-    return hashlib.blake2b(body, digest_size=16).hexdigest()

@@ -1,6 +1,5 @@
 """Where servers are reached, and where they may be without TLS."""
 
-import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +37,8 @@ def servers_of(given: str | Sequence[str] | Servers) -> Servers:
 
 def is_loopback(address: str) -> bool:
     """Whether HOST:PORT is reached from this machine only."""
+    import ipaddress  # here, because it takes long to import, and plaintext is rare
+
     host = address.rpartition(":")[0].strip("[]")
     try:
         plain = re.fullmatch(r"[\w:.]+(%\w+)?", host) is not None  # Python takes anything for a scope

@@ -1,8 +1,13 @@
 """Connections as gRPC makes them."""
 
+import threading
+from collections.abc import Iterator
+from typing import Any
+
 import grpc
 
-from polytempo_client.protocol.framing import CLIENT_OPTIONS
+from polytempo_client.protocol.framing import CLIENT_OPTIONS, SESSION
+from polytempo_client.protocol.wire_pb2 import Frame
 
 ONE_OF_SEVERAL = (
     ("grpc.min_reconnect_backoff_ms", 3_000),  # also the longest that it takes to connect
@@ -18,3 +23,12 @@ def channel_to(address: str, credentials: grpc.ChannelCredentials | None, one_of
     if credentials is None:
         return grpc.insecure_channel(address, options)
     return grpc.secure_channel(address, credentials, options)
+
+
+def open_session(channel: grpc.Channel, sent: Iterator[Frame], token: str) -> tuple[Any, set[threading.Thread]]:
+    """A call of this token's client, and the threads that gRPC began for it. One that is still about when Python ends
+    may take the process with it, so whoever ends the call waits for them."""
+    method = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
+    before = set(threading.enumerate())
+    call = method(sent, metadata=(("authorization", f"Bearer {token}"),))
+    return call, set(threading.enumerate()) - before

@@ -17,15 +17,18 @@ import grpc
 
 from polytempo_client.errors import DisplacedError, RefusedError, UserError, VersionError, WireError
 from polytempo_client.logs import log
-from polytempo_client.protocol.framing import FRAME_BYTES, PROTOCOL, SESSION, Assembler, Buffer, frames
+from polytempo_client.protocol.framing import FRAME_BYTES, PROTOCOL, Assembler, Buffer, frames
 from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello
 from polytempo_client.session.addresses import Servers
-from polytempo_client.session.channels import channel_to
+from polytempo_client.session.channels import channel_to, open_session
 from polytempo_client.session.failures import Failure, failure_of, hint_for
 from polytempo_client.session.search import Search
 
 TAKEN_OVER, TAKEN_OVER_WITHIN = 5, 600.0
 """A client whose sessions were so often taken over by another one within so many seconds gives up."""
+
+HELPER_SECONDS = 1.0
+"""That a thread of gRPC's may take to end with its call."""
 
 Reply = tuple[Head, bytearray]
 
@@ -164,30 +167,36 @@ class Connection:
         hello = Head(request=next(self._numbers), hello=self._hello())
         outbox.put(_Request(hello, ()))
         credentials = None if self._credentials is None else self._credentials()
-        with channel_to(self._search.address, credentials, one_of_several=self._search.several) as channel:
-            open_session = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
-            self._call = open_session(self._frames(outbox), metadata=(("authorization", f"Bearer {self._token}"),))
-            if self._closed.is_set():
-                self._call.cancel()
-            assembler = Assembler()
-            try:
-                for frame in self._call:
-                    whole = assembler.add(frame)
-                    if whole is None:
-                        continue
-                    head, body = whole
-                    if head.HasField("refusal") and self._is_over(head):
-                        return
-                    if head.HasField("welcome"):
-                        self._check_protocol(head)
-                    self._take(head, body)
-                    if head.answers == hello.request:
-                        self._open(outbox)
-                    elif head.answers:
-                        self._resolve(head, body)
-                        yield True
-            finally:
-                outbox.put(None)
+        helpers: set[threading.Thread] = set()
+        try:
+            with channel_to(self._search.address, credentials, one_of_several=self._search.several) as channel:
+                self._call, helpers = open_session(channel, self._frames(outbox), self._token)
+                if self._closed.is_set():
+                    self._call.cancel()
+                yield from self._answers(outbox, hello.request)
+        finally:
+            outbox.put(None)
+            for helper in helpers:
+                helper.join(HELPER_SECONDS)
+
+    def _answers(self, outbox: "queue.SimpleQueue[_Request | None]", hello: int) -> Iterator[bool]:
+        """Take what the server sends, until it ends the session. Yields when a request has got its reply."""
+        assembler = Assembler()
+        for frame in self._call:
+            whole = assembler.add(frame)
+            if whole is None:
+                continue
+            head, body = whole
+            if head.HasField("refusal") and self._is_over(head):
+                return
+            if head.HasField("welcome"):
+                self._check_protocol(head)
+            self._take(head, body)
+            if head.answers == hello:
+                self._open(outbox)
+            elif head.answers:
+                self._resolve(head, body)
+                yield True
 
     def _is_over(self, head: Head) -> bool:
         """Does this refusal end the session? One that says so itself may also be about a request that is not named."""

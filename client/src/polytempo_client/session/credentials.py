@@ -1,6 +1,5 @@
 """What somebody was given to identify themselves, as files: a token, certificates and keys."""
 
-import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +46,8 @@ def is_token(word: str) -> bool:
 
 def hash_of(token: str) -> str:
     """The SHA-256 of a token: all that the server keeps of it."""
+    import hashlib  # here, because it takes long to import, and a client needs it only to enrol
+
     # A token is 256 random bits, which nobody can guess from a hash however fast; salts and slow hashes are for
     # passwords. A token from the network may hold anything a str can, hence surrogatepass.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

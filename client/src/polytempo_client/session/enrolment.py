@@ -1,6 +1,5 @@
 """The client's side of enrolment: a one-time code becomes its token."""
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,6 +50,8 @@ def enrol_client(
         raise UserError("Give --ca, the ca.pem of whoever runs the server; or --insecure for plaintext on loopback.")
     if out.exists():
         raise UserError(f"{out} exists. Choose another --out, or remove it if that token counts no more.")
+    import secrets  # here, because it takes long to import, and a client enrols once
+
     part = out.with_name(f"{out.name}.part")
     try:
         if not part.exists():

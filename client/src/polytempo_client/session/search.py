@@ -1,6 +1,5 @@
 """The search for the server that has the service: which address to try next, after which pause, and when to give up."""
 
-import random
 import time
 
 from polytempo_client.errors import UnreachableError, UserError
@@ -72,6 +71,8 @@ class Search:
         self._elsewhere = self._elsewhere + 1 if failure.elsewhere else 0
         if failure.elsewhere and self._elsewhere % len(self._servers.addresses):
             return 0.0
+        import random  # here, because it takes long to import
+
         pause = self._pause * random.uniform(0.5, 1.0)  # so that not all clients come at the same moment
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         if self.several or time.monotonic() < self._spoke + AT_FIRST:

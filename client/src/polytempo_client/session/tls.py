@@ -4,7 +4,6 @@ to do: a library for certificates is more than a small device needs."""
 
 import base64
 import re
-import ssl
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -61,6 +60,8 @@ def _check_certificates(path: Path, pem: bytes, advice: str) -> None:
 
 def _check_pair(certificate: Path, key: Path, advice: str) -> None:
     """The key has to be readable, and the certificate's."""
+    import ssl  # here, because only some clients have a pair
+
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(certificate, key, password=lambda: "")
     except (ssl.SSLError, ValueError) as error:
