@@ -1,6 +1,7 @@
-"""What the client costs a device: packages, size, time of the import, memory of a client that has its next task. Beside
-it, in an environment of their own, the packages that it needs, with what of protobuf every generated file imports. Times
-are medians of alternating repeats.
+"""What the client costs a device: packages, size, time of the import, memory of a client that has its next task.
+
+Beside it, in an environment of their own, the packages that it needs, with what every generated file imports of
+protobuf. Times are medians of alternating repeats.
 
     python benchmarks/client/footprint.py [--repeats 11]
 """

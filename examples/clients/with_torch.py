@@ -13,7 +13,6 @@ from torch import nn
 from polytempo_client import Client
 
 x, y = map(torch.tensor, load_digits(return_X_y=True))
-x = x.float() / 16
 net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
@@ -31,7 +30,7 @@ def train(task):
         if task.reported or task.withdrawn:
             break
         net.zero_grad()
-        nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
+        nn.functional.cross_entropy(net(x[rows].float() / 16), y[rows]).backward()
         optimizer.step()
         steps += 1
     return {name: tensor.numpy() for name, tensor in net.state_dict().items()}, len(x), {"steps": steps}
