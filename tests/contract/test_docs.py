@@ -20,7 +20,7 @@ from support.serving import running
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy/README.md", *sorted(DOCS.rglob("*.md"))]
-FACADES = {"polytempo", "polytempo.methods", "polytempo.testing"}
+FACADES = {"polytempo", "polytempo.methods", "polytempo.testing", "polytempo_client", "polytempo_client.errors"}
 
 
 def blocks(page):

@@ -186,7 +186,9 @@ class PlainClient:
                 self.answered(out)
                 self.begin(head.task, body)
             elif kind == "model":
-                if self.training is not None and head.model.task == self.training.task.number:
+                if head.answers:  # to a push that the server had already: there is no next task yet
+                    self.accepted(out)
+                elif self.training is not None and head.model.task == self.training.task.number:
                     self.training.refresh(head.model, self.tensors(body))
             elif kind == "report":
                 if self.training is not None and head.report.task == self.training.task.number:

@@ -13,13 +13,13 @@ from polytempo_client.updates.own_rule import judged
 from polytempo_client.work import Work
 
 if TYPE_CHECKING:
-    from polytempo_client.asks import Asks
+    from polytempo_client.ask_when import AskWhen
     from polytempo_client.privacy import Privacy
     from polytempo_client.session.enrolment import enrol_client
     from polytempo_client.updates.ledger import Ledger
 
 __all__ = [
-    "Asks",
+    "AskWhen",
     "Client",
     "Encodings",
     "Ledger",
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Asks": "polytempo_client.asks",
+    "AskWhen": "polytempo_client.ask_when",
     "Ledger": "polytempo_client.updates.ledger",
     "Privacy": "polytempo_client.privacy",
     "enrol_client": "polytempo_client.session.enrolment",

@@ -7,7 +7,7 @@ from getpass import getpass
 from importlib import metadata
 from pathlib import Path
 
-from polytempo_client.asks import Asks
+from polytempo_client.ask_when import AskWhen
 from polytempo_client.client import Client, Trained
 from polytempo_client.errors import UserError, exit_code
 from polytempo_client.imports import from_import_path
@@ -38,12 +38,12 @@ def join(given: argparse.Namespace) -> None:
     log_to(level=given.log_level)
     train = from_import_path(given.train, "train")
     ledger = _ledger(given)
-    asks = None
+    ask = None
     if given.ask is not None:
         data, score = (path and from_import_path(path, "function") for path in (given.data, given.score))
-        asks = Asks(given.ask, data, score)
+        ask = AskWhen(given.ask, data, score)
         if ledger is not None:
-            asks.check_private()
+            ask.check_private()
 
     def carried_out(task: Task) -> Trained:
         if ledger is None:
@@ -56,7 +56,7 @@ def join(given: argparse.Namespace) -> None:
 
     with stopped_by_signals(PROGRAM), until_spent(), _client(given) as client, goodbye(client):
         # A refused update has left the client: with privacy, there are none to waste.
-        client.run(carried_out, given.updates, refusals=None if ledger is None else 1, asks=asks)
+        client.run(carried_out, given.updates, refusals=None if ledger is None else 1, ask=ask)
 
 
 def enrol(given: argparse.Namespace) -> None:

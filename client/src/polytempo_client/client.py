@@ -33,7 +33,7 @@ from polytempo_client.updates.own_rule import NamedScore, OwnRule, PersonalResul
 from polytempo_client.updates.uploads import OwnUploads, Upload
 
 if TYPE_CHECKING:
-    from polytempo_client.asks import Asks
+    from polytempo_client.ask_when import AskWhen
 
 REFUSALS_IN_A_ROW = 5
 """After so many refused updates a client sends no more. Servers ignore a client after 20 refusals by default."""
@@ -221,11 +221,7 @@ class Client:
         if jury is None and kept is None:
             out = self._rule.result(task, tensors, counts.chosen, self._inbox.known_schema)
         text, extra = pack_answers(answers or {})
-        try:
-            upload = self._uploads.make(task, out.tensors, counts.chosen, self._inbox.known_schema)
-        except NotFiniteError as error:
-            self._refused.append(str(error))
-            raise
+        upload = self._encoded(task, out.tensors, counts.chosen)
         push = pb.Push(
             task=task.number,
             base=upload.base,
@@ -242,6 +238,14 @@ class Client:
         if out.kept is not None:
             self.memory.prepare(task.number, out.kept)
         self._hand_in(task, push, upload, _body(upload, extra), timeout)
+
+    def _encoded(self, task: Task, tensors: Tensors, chosen: int | None) -> Upload:
+        """The result as it is sent. One that is no numbers is as good as refused."""
+        try:
+            return self._uploads.make(task, tensors, chosen, self._inbox.known_schema)
+        except NotFiniteError as error:
+            self._refused.append(str(error))
+            raise
 
     def _hand_in(self, task: Task, push: pb.Push, upload: Upload, body: list[Buffer], timeout: float | None) -> None:
         try:
@@ -264,10 +268,10 @@ class Client:
         updates: int | None = None,
         pushed: Callable[[Task], None] | None = None,
         refusals: int | None = None,
-        asks: "Asks | None" = None,
+        ask: "AskWhen | None" = None,
     ) -> Task | None:
         """Carry out tasks until so many updates were pushed (default: for ever). ``pushed`` is told of every task whose
-        result is safe with the server. With ``asks`` each task is held until its policy has a reason to train. It gives
+        result is safe with the server. With ``ask`` each task is held until its policy has a reason to train. It gives
         up when ``push`` would send no more, or after so many ``refusals`` in a row, also of updates that the server's
         method failed on; that of a task which the server has withdrawn meanwhile does not count. A result with NaN or
         Inf is not sent and counts like one that was refused. A client that keeps its task asks for one after its last
@@ -276,9 +280,9 @@ class Client:
         done = in_a_row = 0
         while updates is None or done < updates:
             task = self._next_task()
-            if asks is not None:
+            if ask is not None:
                 number, _, seed = self.wait_for_welcome()
-                asks.wait(task, number, seed, self.hold)
+                ask.wait(task, number, seed, self.hold)
             tensors, samples, *more = train(task)
             if task.withdrawn:
                 continue

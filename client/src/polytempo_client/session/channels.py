@@ -31,4 +31,4 @@ def open_session(channel: grpc.Channel, sent: Iterator[Frame], token: str) -> tu
     method = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
     before = set(threading.enumerate())
     call = method(sent, metadata=(("authorization", f"Bearer {token}"),))
-    return call, set(threading.enumerate()) - before
+    return call, {thread for thread in set(threading.enumerate()) - before if thread.daemon}

@@ -21,7 +21,7 @@ from polytempo_client.protocol.framing import FRAME_BYTES, PROTOCOL, Assembler, 
 from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello
 from polytempo_client.session.addresses import Servers
 from polytempo_client.session.channels import channel_to, open_session
-from polytempo_client.session.failures import Failure, failure_of, hint_for
+from polytempo_client.session.failures import FailedAttempt, failure_of, hint_for
 from polytempo_client.session.search import Search
 
 TAKEN_OVER, TAKEN_OVER_WITHIN = 5, 600.0
@@ -128,11 +128,11 @@ class Connection:
             try:
                 for _ in self._session():
                     search.note_answer()
-                failure = Failure("the server ended the session")
+                failure = FailedAttempt("the server ended the session")
             except grpc.RpcError as error:
                 failure = failure_of(error, search.address)
             except UserError as error:  # its own files, which were good before
-                failure = Failure(str(error))
+                failure = FailedAttempt(str(error))
             except Exception as error:  # the thread must not end unheard
                 self._fail(VersionError(f"{search.address} sends what this version does not understand: {error!r}."))
                 return
@@ -177,7 +177,8 @@ class Connection:
         finally:
             outbox.put(None)
             for helper in helpers:
-                helper.join(HELPER_SECONDS)
+                if helper.is_alive():
+                    helper.join(HELPER_SECONDS)
 
     def _answers(self, outbox: "queue.SimpleQueue[_Request | None]", hello: int) -> Iterator[bool]:
         """Take what the server sends, until it ends the session. Yields when a request has got its reply."""

@@ -8,7 +8,7 @@ from polytempo_client.errors import AccessError, CertificateError, TokenError, U
 from polytempo_client.protocol.framing import NOT_HERE
 
 
-class Failure(NamedTuple):
+class FailedAttempt(NamedTuple):
     """Of one attempt."""
 
     reason: str
@@ -38,13 +38,13 @@ HOPELESS: dict[grpc.StatusCode, type[UserError]] = {
 }
 
 
-def failure_of(error: Any, address: str) -> Failure:
+def failure_of(error: Any, address: str) -> FailedAttempt:
     """What the end of a call means."""
     details = str(error.details())
     reason = in_words(details)
     kind = CertificateError if reason in WRONG_CERTIFICATE.values() else HOPELESS.get(error.code())
     elsewhere = error.code() == grpc.StatusCode.UNAVAILABLE and details.startswith(NOT_HERE)
-    return Failure(reason, None if kind is None else kind(f"{address} cannot be joined: {reason}"), elsewhere)
+    return FailedAttempt(reason, None if kind is None else kind(f"{address} cannot be joined: {reason}"), elsewhere)
 
 
 def in_words(reason: str) -> str:

@@ -4,7 +4,7 @@ import time
 
 from polytempo_client.errors import UnreachableError, UserError
 from polytempo_client.session.addresses import Servers
-from polytempo_client.session.failures import Failure
+from polytempo_client.session.failures import FailedAttempt
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 """Seconds before a client tries again."""
@@ -46,7 +46,7 @@ class Search:
     def note_answer(self) -> None:
         self._pause, self._spoke = FIRST_PAUSE, time.monotonic()
 
-    def hopeless(self, failure: Failure) -> UserError | None:
+    def hopeless(self, failure: FailedAttempt) -> UserError | None:
         """Is there no use in trying again? A certificate that is wrong where one was right before is somebody's
         mistake, and will be mended."""
         if self.greeted:
@@ -64,7 +64,7 @@ class Search:
             )
         return None
 
-    def pause(self, failure: Failure) -> float:
+    def pause(self, failure: FailedAttempt) -> float:
         """Go on to the next address: the seconds to wait before. A server that knows that it is another's turn costs
         no pause, unless all of them say so."""
         self._turn = (self._turn + 1) % len(self._servers.addresses)

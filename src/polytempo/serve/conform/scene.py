@@ -16,7 +16,7 @@ from polytempo.core.orders import Report, Send, Train, Work
 from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.access.tokens import client_token_file, make_tokens
 from polytempo.serve.conform.program import Program
-from polytempo.serve.conform.stage import Asked, NotMetError, Stage, Talk, Watch
+from polytempo.serve.conform.stage import NotMetError, Received, ScriptedServer, Talk, Watch
 from polytempo.serve.paths import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import Refused, check_push
@@ -79,14 +79,14 @@ class Scene:
         self.token_file = kit.token_file
         self.program: Program | None = None
         self.watch = Watch(seconds, lambda: self.program)
-        self.stages: list[Stage] = []
+        self.stages: list[ScriptedServer] = []
         self.schema = SMALL
         self.keep_file = room / "task"
         self._number = 100
 
-    def stage(self, mutual: bool = False) -> Stage:
+    def stage(self, mutual: bool = False) -> ScriptedServer:
         """One more server."""
-        self.stages.append(Stage(self.watch, self.kit.credentials(mutual)))
+        self.stages.append(ScriptedServer(self.watch, self.kit.credentials(mutual)))
         return self.stages[-1]
 
     def start(self, addresses: str = "", **told: str) -> None:
@@ -116,7 +116,7 @@ class Scene:
 
     # What the server says.
 
-    def joined(self, stage: Stage, task: int = 0, upload: str = "", download: str = "") -> Talk:
+    def joined(self, stage: ScriptedServer, task: int = 0, upload: str = "", download: str = "") -> Talk:
         """The client's next session, welcomed. ``task``: the open task that the server knows of."""
         talk = stage.next_talk()
         if talk.token != self.kit.token:
@@ -125,7 +125,13 @@ class Scene:
         return talk
 
     def welcome(
-        self, talk: Talk, hello: Asked, task: int = 0, upload: str = "", download: str = "", frames: int = FRAME_BYTES
+        self,
+        talk: Talk,
+        hello: Received,
+        task: int = 0,
+        upload: str = "",
+        download: str = "",
+        frames: int = FRAME_BYTES,
     ) -> None:
         made = make_welcome(CLIENT, self.schema, SEED, task, upload, download)
         made.frame_bytes, talk.frame_bytes, made.protocol = frames, frames, PROTOCOL
@@ -142,7 +148,7 @@ class Scene:
         order = Train(CLIENT, start, self._next(), work, trainable=trainable)
         return Flight(self._next(), order, count=0, dispatched=0.0)
 
-    def send_task(self, talk: Talk, flight: Flight, asked: Asked | None, download: str = "") -> None:
+    def send_task(self, talk: Talk, flight: Flight, asked: Received | None, download: str = "") -> None:
         talk.send(messages.order_message(self.dispatched(flight), self.schema, download), asked)
 
     def ordered(self, talk: Talk, flight: Flight | None = None) -> Flight:
@@ -161,7 +167,7 @@ class Scene:
     def report(self, talk: Talk, flight: Flight) -> None:
         talk.send(messages.order_message(Dispatched(self._next(), Report(CLIENT), 0, flight.number), self.schema))
 
-    def go_on(self, talk: Talk, pushed: Asked, flight: Flight | None = None) -> Flight:
+    def go_on(self, talk: Talk, pushed: Received, flight: Flight | None = None) -> Flight:
         """Take a result, and give the client its next task."""
         flight = flight or self.flight()
         if pushed.head.push.ready:
@@ -172,12 +178,12 @@ class Scene:
 
     # What the client hands in.
 
-    def result(self, talk: Talk, flight: Flight) -> tuple[Asked, Push]:
+    def result(self, talk: Talk, flight: Flight) -> tuple[Received, Push]:
         """The client's result of a task, which the real server would take."""
         pushed = talk.take("push")
         return pushed, self.judged(pushed, flight)
 
-    def judged(self, pushed: Asked, flight: Flight) -> Push:
+    def judged(self, pushed: Received, flight: Flight) -> Push:
         push = pushed.head.push
         if push.task != flight.number:
             raise NotMetError(f"it pushed a result of task {push.task}; its open task is {flight.number}")

@@ -69,7 +69,7 @@ class Watch:
         return self.wait(look, expected)
 
 
-class Asked(NamedTuple):
+class Received(NamedTuple):
     """A message of the client's."""
 
     head: Head
@@ -103,7 +103,7 @@ class Talk:
         self.is_over = False
         """The client has ended the session."""
 
-    def take(self, *kinds: str) -> Asked:
+    def take(self, *kinds: str) -> Received:
         """The client's next message, of one of these kinds."""
         expected = " or ".join(kinds)
         while True:
@@ -125,7 +125,7 @@ class Talk:
         except queue.Empty:
             return True
 
-    def send(self, message: Message, answers: Asked | None = None, frame_bytes: int = FRAME_BYTES) -> None:
+    def send(self, message: Message, answers: Received | None = None, frame_bytes: int = FRAME_BYTES) -> None:
         """A message of the server's, as the reply to the client's or unasked."""
         head, body = message
         if answers is not None:
@@ -151,8 +151,8 @@ class Talk:
         except WireError as error:
             raise NotMetError(f"what it sent is no message: {error}") from None
 
-    def _checked(self, whole: tuple[Head, bytearray]) -> Asked:
-        asked = Asked(*whole)
+    def _checked(self, whole: tuple[Head, bytearray]) -> Received:
+        asked = Received(*whole)
         if not self._greeted and asked.kind != "hello":
             raise NotMetError(f"a session has to begin with hello, and this one did with {asked.kind}")
         self._greeted = True
@@ -165,7 +165,7 @@ class Talk:
         return asked
 
 
-class Stage:
+class ScriptedServer:
     """One server. ``credentials`` are its TLS."""
 
     def __init__(self, watch: Watch, credentials: grpc.ServerCredentials) -> None:

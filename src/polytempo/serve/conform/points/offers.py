@@ -5,7 +5,7 @@ from pathlib import Path
 
 from polytempo.serve.conform.points.point import NotOfferedError, check_in_hand, point
 from polytempo.serve.conform.scene import MANY, Scene
-from polytempo.serve.conform.stage import Asked, NotMetError
+from polytempo.serve.conform.stage import NotMetError, Received
 from polytempo_client.model.encodings import parse_encoding
 from polytempo_client.protocol.bodies import read_body
 
@@ -50,7 +50,7 @@ def _encodes(scene: Scene, wish: str) -> None:
     scene.result(talk, flight)
 
 
-def _known(hello: Asked) -> list[str]:
+def _known(hello: Received) -> list[str]:
     """The encodings that it wishes, as far as there are such."""
     return [wish for wish in hello.head.hello.uploads if wish == "fp16" or wish.startswith("topk")]
 

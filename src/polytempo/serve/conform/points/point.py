@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from polytempo.core.flight import Flight
 from polytempo.serve.conform.scene import Scene
-from polytempo.serve.conform.stage import Asked, NotMetError, Talk
+from polytempo.serve.conform.stage import NotMetError, Received, Talk
 
 Script = Callable[[Scene], None]
 
@@ -28,7 +28,7 @@ def point(script: Script) -> Point:
     return Point(script.__name__.replace("_", "-"), (script.__doc__ or "").strip(), script)
 
 
-def check_in_hand(hello: Asked, task: int, heeded: int) -> None:
+def check_in_hand(hello: Received, task: int, heeded: int) -> None:
     """A hello has to say which task the client has, and which of its orders it was sent last."""
     said = hello.head.hello
     if (said.task, said.heeded) != (task, heeded):

@@ -22,8 +22,8 @@ class _Rows(NamedTuple):
     y: np.ndarray
 
 
-class Asks:
-    """For ``Client.run(asks=...)``. ``policy`` as on the command line: ``think:60``, ``every:60``, ``labels:60``,
+class AskWhen:
+    """For ``Client.run(ask=...)``. ``policy`` as on the command line: ``think:60``, ``every:60``, ``labels:60``,
     ``loss:60``, ``accuracy:60``. The last three look at ``data``, and the last two at what ``score`` says of it."""
 
     def __init__(self, policy: str, data: Data | None = None, score: RowScore | None = None) -> None:
