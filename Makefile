@@ -15,6 +15,7 @@ test: .venv/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 client/src/polytempo_client
 	$(BIN)/pytest -n 2 -rs
 
 crash-states: .venv/installed-test
@@ -35,6 +36,8 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/micro/encoding.py
 	$(BIN)/python benchmarks/micro/screening.py
 	$(BIN)/python benchmarks/service/soak.py
+	$(BIN)/python benchmarks/client/footprint.py
+	$(BIN)/python benchmarks/client/exchange.py
 	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity \
 		fedcompass-table1 fedcompass-table3 fedcompass-speed-change \
 		pace-table2 pace-table3 pace-table4 pace-ablation robust compression; do \
