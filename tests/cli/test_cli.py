@@ -111,6 +111,7 @@ def write_bad_files(folder):
     (folder / "latin.toml").write_bytes(b'strategy = "fedasync" # \xe9\n')
     (folder / "number.toml").write_text('strategy = "fedasync"\nparameters = 3\n')
     (folder / "nameless.toml").write_text("clients = 3\n")
+    (folder / "misplaced.toml").write_text('strategy = "casa"\npreset = "paper"\n')
     (folder / "outside.toml").write_text('strategy = "fedasync"\nout = "here"\n')
     (folder / "syntax.py").write_text("class Mine(:\n")
     (folder / "name.py").write_text("import os\n\nclass Mine(Strategie):\n    pass\n")
@@ -191,6 +192,9 @@ def write_bad_files(folder):
         (["run", "fedasync", "--devices", "lost.dev"], "dropout.probability: Input should be less than 1"),
         (["compare", "fedavg", "fedasink"], "Did you mean 'fedasync'"),
         (["compare", "fedavg", "--set", "mixing=0.5"], "parameter"),
+        (["compare", "casa", "fedavg", "casa"], "casa is named twice"),
+        (["run", "casa", "--set", "preset=papers"], "Parameters of casa: Unknown preset 'papers'."),
+        (["run", "misplaced.toml"], "preset is a parameter of casa"),
         (["report", "nowhere"], "No finished run"),
         (["list", "strategy"], "Did you mean 'strategies'"),
         (["bench", "baseline"], "Did you mean 'baselines'"),

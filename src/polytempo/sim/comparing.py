@@ -15,6 +15,11 @@ def experiments_to_compare(
 ) -> list[Experiment]:
     """One experiment per strategy and seed. A parameter ``name`` goes to every strategy that has it,
     ``strategy.name`` to that one."""
+    for strategy in strategies:
+        if strategies.count(strategy) > 1:
+            raise UserError(
+                f"{strategy} is named twice. Name each strategy once; to compare two of its settings, make a sweep."
+            )
     known = {strategy: [f.name for f in fields(strategy_class(strategy))] for strategy in strategies}  # type: ignore[arg-type]
     for key in assigned:
         owner, _, name = key.rpartition(".")
@@ -39,6 +44,6 @@ def experiments_to_compare(
                 },
             }
         )
-        for strategy in dict.fromkeys(strategies)
+        for strategy in strategies
         for i in range(seeds)
     ]

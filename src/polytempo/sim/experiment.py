@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ from polytempo.core.validation import validated
 from polytempo.learn.goals import Goal, goal_by_name
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
 from polytempo.sim.given import taken
-from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies import Strategy, make_strategy, strategies
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
@@ -191,10 +192,18 @@ def read_experiment(
     own = given.get("parameters", {})
     if not isinstance(own, dict):
         raise UserError(f"{path}: parameters is {own!r}. Expected a table: [parameters], then a line for each.")
+    for key in set(given) - set(Experiment.model_fields):
+        if key in _parameters_of(given["strategy"]):
+            raise UserError(f"{path}: {key} is a parameter of {given['strategy']}. Move it below a line [parameters].")
     for one, other in (("epochs", "steps"), ("steps", "epochs")):
         if one in settings:
             given.pop(other, None)
     return make_experiment(**{**given, **settings, "parameters": {**own, **parameters}})
+
+
+def _parameters_of(strategy: Any) -> list[str]:
+    """The names of a registered strategy's parameters."""
+    return [field.name for field in fields(strategies[strategy])] if strategy in strategies else []  # type: ignore[arg-type]
 
 
 def _check_imports(path: Path, given: Mapping[str, Any], allowed: Collection[str], vouched: Collection[str]) -> None:
