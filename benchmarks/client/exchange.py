@@ -1,6 +1,6 @@
 """An exchange of 600,000 parameters (an update in, the next task out), with this client and with the one of an earlier
 commit, against one server over TLS. Both clients run in environments with numpy, grpcio and protobuf only. They take
-turns; the figures are medians over all exchanges.
+turns; times are medians over all exchanges, processor times of the client's process medians over its turns.
 
     python benchmarks/client/exchange.py [--before COMMIT] [--turns 9] [--exchanges 40]
 """
@@ -27,12 +27,14 @@ from {package} import Client
 address, directory, number, exchanges = sys.argv[1:]
 with Client(address, Path(directory, f"client-{{number}}.token"), Path(directory, "ca.pem")) as client:
     task = client.task(60)
+    used = time.process_time()
     for _ in range(int(exchanges)):
         trained = {{name: array + 1e-6 for name, array in task.tensors.items()}}
         began = time.perf_counter()
         client.push(task, trained, samples=1, timeout=60)
         task = client.task(60)
         print(time.perf_counter() - began)
+    print((time.process_time() - used) / int(exchanges))
 """
 
 
@@ -59,17 +61,21 @@ def main() -> None:
             "now": (new, SCRIPT.format(package="polytempo_client"), {}),
         }
         times: dict[str, list[float]] = {name: [] for name in clients}
+        used: dict[str, list[float]] = {name: [] for name in clients}
         with serving(directory / "service", PARAMETERS) as address:
             for _ in range(given.turns):
                 for number, (name, (environment, script, variables)) in enumerate(clients.items()):
                     words = [address, directory / "service", str(number), str(given.exchanges)]
                     lines = output_of([environment.python, "-c", script, *words], env=variables).split()
-                    times[name] += map(float, lines[2:])  # the first ones come with the connection
+                    *exchanges, processor = map(float, lines)
+                    times[name] += exchanges[2:]  # the first ones come with the connection
+                    used[name].append(processor)
         medians = {name: statistics.median(found) for name, found in times.items()}
         print(f"Python {sys.version.split()[0]}, {given.turns} turns of {given.exchanges} exchanges each\n")
-        print("| client | median, ms | slowest tenth from, ms |\n|---|---:|---:|")
+        print("| client | median, ms | slowest tenth from, ms | processor, ms |\n|---|---:|---:|---:|")
         for name, found in times.items():
-            print(f"| {name} | {1e3 * medians[name]:.1f} | {1e3 * statistics.quantiles(found, n=10)[-1]:.1f} |")
+            tenth, processor = statistics.quantiles(found, n=10)[-1], statistics.median(used[name])
+            print(f"| {name} | {1e3 * medians[name]:.1f} | {1e3 * tenth:.1f} | {1e3 * processor:.2f} |")
         print(f"\nnow / before: {medians['now'] / medians['before']:.3f}; bar 1.2")
 
 
