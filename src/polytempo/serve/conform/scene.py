@@ -114,6 +114,12 @@ class Scene:
         for stage in self.stages:
             stage.stop()
 
+    def begun(self, **told: str) -> tuple[ScriptedServer, Talk]:
+        """One server, and the program's first session with it."""
+        stage = self.stage()
+        self.start(**told)
+        return stage, self.joined(stage)
+
     # What the server says.
 
     def joined(self, stage: ScriptedServer, task: int = 0, upload: str = "", download: str = "") -> Talk:

@@ -58,9 +58,7 @@ def _known(hello: Received) -> list[str]:
 @point
 def obeys_the_welcome(scene: Scene) -> None:
     """Sends float32 where the server does not agree to the encoding that it wished."""
-    stage = scene.stage()
-    scene.start(POLYTEMPO_UPLOAD="fp16")
-    talk = scene.joined(stage)
+    _, talk = scene.begun(POLYTEMPO_UPLOAD="fp16")
     pushed, _ = scene.result(talk, scene.ordered(talk))
     if pushed.head.push.encoding:
         raise NotMetError(f"it encoded its update as {pushed.head.push.encoding!r}, to which the server did not agree")

@@ -21,9 +21,7 @@ MOST_ATTEMPTS = 3
 @point
 def survives_a_refusal(scene: Scene) -> None:
     """Begins anew after an update that was refused, and does not push it again."""
-    stage = scene.stage()
-    scene.start()
-    talk = scene.joined(stage)
+    stage, talk = scene.begun()
     refused = scene.ordered(talk)
     pushed, _ = scene.result(talk, refused)
     talk.send(messages.refusal("Update rejected: a test of what you do now."), pushed)
@@ -51,9 +49,7 @@ def survives_a_refusal(scene: Scene) -> None:
 @point
 def sends_no_nan(scene: Scene) -> None:
     """Never sends NaN or Inf, whatever its training came to: here it is sent a model that holds NaN."""
-    stage = scene.stage()
-    scene.start()
-    talk = scene.joined(stage)
+    _, talk = scene.begun()
     weights = scene.model()
     weights[::2] = torch.nan
     scene.ordered(talk, scene.flight(weights))

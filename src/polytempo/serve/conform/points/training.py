@@ -31,9 +31,7 @@ def joins(scene: Scene) -> None:
 @point
 def trains(scene: Scene) -> None:
     """Trains from the model that it is sent, hands in what the server takes, and goes on with the next task."""
-    stage = scene.stage()
-    scene.start()
-    talk = scene.joined(stage)
+    _, talk = scene.begun()
     flight = scene.ordered(talk)
     for _ in range(2):
         pushed, checked = scene.result(talk, flight)
@@ -45,9 +43,7 @@ def trains(scene: Scene) -> None:
 @point
 def waits_its_turn(scene: Scene) -> None:
     """Waits for its task where the answer to Ready is Accepted."""
-    stage = scene.stage()
-    scene.start()
-    talk = scene.joined(stage)
+    _, talk = scene.begun()
     talk.send(messages.accepted(), talk.take("ready"))
     flight = scene.flight()
     scene.send_task(talk, flight, None)
@@ -73,9 +69,7 @@ def cuts_frames(scene: Scene) -> None:
 def joins_frames(scene: Scene) -> None:
     """Puts frames of any size together, and reads tensors in any order, with metadata among them."""
     scene.schema = LARGE
-    stage = scene.stage()
-    scene.start()
-    talk = scene.joined(stage)
+    _, talk = scene.begun()
     flight = scene.flight()
     asked = talk.take("ready")
     head, body = messages.order_message(scene.dispatched(flight), scene.schema)
@@ -101,9 +95,7 @@ def _rewritten(body: bytes) -> bytes:
 @point
 def takes_what_is_new(scene: Scene) -> None:
     """Ignores fields of later versions, vectors that it does not use, and rules that it does not follow."""
-    stage = scene.stage()
-    scene.start()
-    talk = scene.joined(stage)
+    _, talk = scene.begun()
     flight = scene.flight()
     weights = flight.order.weights
     objective = Objective(0.1, anchor=weights, linear=torch.zeros_like(weights))
@@ -121,9 +113,7 @@ def takes_what_is_new(scene: Scene) -> None:
 @point
 def leaves_out(scene: Scene) -> None:
     """Leaves the tensors out that its task does not train, and no others."""
-    stage = scene.stage()
-    scene.start()
-    talk = scene.joined(stage)
+    _, talk = scene.begun()
     flight = scene.ordered(talk, scene.flight(trainable=("head",)))
     pushed, _ = scene.result(talk, flight)
     needless = [name for name in read_body(pushed.body) if name.startswith("body.")]
@@ -134,9 +124,7 @@ def leaves_out(scene: Scene) -> None:
 @point
 def takes_a_refresh(scene: Scene) -> None:
     """Goes on from a model that comes in the middle of its training, and says so."""
-    stage = scene.stage()
-    scene.start()
-    talk = scene.joined(stage)
+    _, talk = scene.begun()
     flight = scene.ordered(talk, scene.flight(steps=MANY))
     number = scene.refresh(talk, flight, scene.model(APART))
     scene.report(talk, flight)
@@ -146,9 +134,7 @@ def takes_a_refresh(scene: Scene) -> None:
 @point
 def stops_on_report(scene: Scene) -> None:
     """Stops training when it is asked for what it has, and says how many steps it did."""
-    stage = scene.stage()
-    scene.start()
-    talk = scene.joined(stage)
+    _, talk = scene.begun()
     flight = scene.ordered(talk, scene.flight(steps=MANY))
     scene.report(talk, flight)
     _, checked = scene.result(talk, flight)
