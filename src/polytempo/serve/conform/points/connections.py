@@ -11,8 +11,8 @@ from polytempo_client.protocol.framing import NOT_HERE
 QUIET_SECONDS = 0.5
 """In which a client that does not wait would have sent something."""
 ATTEMPTS, LAST, SHORTEST = 6, 2, 0.6
-"""Pauses of 0.1 s, twice as long each time, and half as long by chance: the last two of five are 0.9 s or more. A client
-that does not pause needs a fraction of it, also on a machine with much else to do."""
+"""Pauses of 0.1 s, twice as long each time, and half as long by chance: the last two of five are 0.9 s or more. A
+client that does not pause needs a fraction of it, also on a machine with much else to do."""
 
 
 @point
