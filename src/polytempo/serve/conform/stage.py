@@ -19,6 +19,8 @@ from polytempo_client.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
 T = TypeVar("T")
 
 POLL_SECONDS = 0.02
+ON_ITS_WAY = 0.5
+"""Seconds in which what a program sent before it ended arrives."""
 MOST_READ = 64 << 20
 """Bytes of a frame that are read, so that one that is too large can be named."""
 OPTIONS = tuple(
@@ -38,15 +40,14 @@ class Watch:
 
     def wait(self, look: Callable[[], T | None], expected: str) -> T:
         """What ``look`` finds in the end."""
-        deadline = time.monotonic() + self.seconds
+        deadline, ended = time.monotonic() + self.seconds, False
         while (found := look()) is None:
-            program = self._program()
-            if program is not None and program.exit_code is not None and (found := look()) is None:
-                raise NotMetError(f"expected {expected}, but {program.end()}")
-            if found is not None:
-                break
-            if time.monotonic() > deadline:
-                raise NotMetError(f"expected {expected}, but nothing came within {self.seconds:g} s")
+            program, now = self._program(), time.monotonic()
+            if program is not None and program.exit_code is not None and not ended:
+                deadline, ended = min(deadline, now + ON_ITS_WAY), True
+            if now > deadline:
+                why = program.end() if program is not None and ended else f"nothing came within {self.seconds:g} s"
+                raise NotMetError(f"expected {expected}, but {why}")
             time.sleep(POLL_SECONDS)
         return found
 
