@@ -13,12 +13,16 @@ from polytempo.learn.goals import as_goal, goal_by_name
 from polytempo.learn.metrics import Metric, as_metric
 from polytempo.strategies.base.strategy import Strategy, as_strategy, strategies
 from polytempo.strategies.base.wrapper import Wrapper
-from polytempo.world.data.objects import Columns, dataset_of
+from polytempo.world.data.columns import Columns
+from polytempo.world.data.objects import dataset_of
 from polytempo.world.partitions import Partition
 from polytempo.world.partitions.rows import from_function, from_rows
 
 COLUMNS = ("label", "features", "vocabulary")
 """Words about data that are given as an object."""
+
+MIN_SAMPLES = 2
+"""Of a client where ``min_samples`` does not say: one to train on, one to test on."""
 
 _OWN = "what the user says"
 Settings = dict[str, Any]
@@ -57,8 +61,8 @@ def _is_object(of: object) -> bool:
 
 def _take_data(named: Settings, objects: Objects, columns: Columns) -> None:
     """Clients of a dict keep what is theirs, unless another partition is given."""
-    data = named["data"]
-    dataset, rows = dataset_of(data, columns)
+    data, least = named["data"], named.get("min_samples", MIN_SAMPLES)
+    dataset, rows = dataset_of(data, columns, least if isinstance(least, int) else MIN_SAMPLES)
     content = (dataset.x, dataset.y, dataset.classes, dataset.train_size, dataset.users, dataset.vocabulary)
     clients = len(data) if isinstance(data, dict) and dataset.users is not None else None
     facts = {"x": _shape(dataset.x), "y": _shape(dataset.y), "clients": clients}
