@@ -35,6 +35,12 @@ def smoothed(outputs, labels):
     return F.cross_entropy(outputs, labels, label_smoothing=0.1)
 
 
+def filled(value):
+    module = nn.Linear(64, 10)
+    nn.init.constant_(module.weight, value)
+    return module
+
+
 def in_top_two(outputs, labels):
     return (outputs.topk(2).indices == labels[:, None]).any(1).float()
 
@@ -180,13 +186,25 @@ class Own(FedAsync):
             {"data": {"a": ARRAYS, "b": (DIGITS.x, DIGITS.y.astype(str))}},
             "several types: int64 of 'a', <U21 of 'b'. Expected",
         ),
-        ({"data": {"train": ARRAYS, "test": ARRAYS}}, "its keys are train, test. Expected one per client."),
+        ({"data": {"train": ARRAYS, "test": ARRAYS}}, "its keys are train, test. Expected one for each client."),
         ({"data": ARRAYS, "label": "y"}, "label names a column, and there are none. Expected a frame, or no label."),
         ({"data": [(1, 2, 3)] * 3}, "data is list of 3 (tuple of 3 (int, int, int)"),
         ({"label": "y"}, "label is about data that are given as an object, and data is None"),
         ({"model": 5}, "model is int. Expected a name, an nn.Module"),
+        ({"model": nn.Linear}, "model is class Linear, which fails (TypeError: "),
+        (
+            {"model": lambda inputs: None},
+            "model is function <lambda>, which gives NoneType. Expected a function of Inputs",
+        ),
+        ({"model": lambda inputs: 1 / 0}, "model is function <lambda>, which fails (ZeroDivisionError: "),
+        ({"model": nn.Flatten()}, "model has no parameters"),
+        ({"model": nn.Linear(64, 10).double()}, "model trains weight as float64. Expected float32"),
+        ({"model": nn.LazyLinear(10)}, "model has no shape yet (weight)"),
+        ({"model": filled(float("nan"))}, "model has NaN or Inf in weight"),
         ({"loss": np.zeros(3)}, "loss is numpy ndarray of float64 with shape (3,). Expected an import path"),
         ({"metric": 3}, "metric is int. Expected a name or an import path, a Metric"),
+        ({"metric": lambda outputs, labels: -outputs.amax(1)}, "The metric lambda gives -"),
+        ({"metric": lambda outputs, labels: 7 + outputs.amax(1)}, "for a sample. Expected shares from 0 to 1."),
         ({"partition": 3}, "partition is int. Expected a name"),
         ({"partition": []}, "partition is list of 0. Expected a name"),
         ({"partition": [[0, 1], [1, 2]]}, "partition gives row 1 out more than once"),

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import Given, described, digest_of, given, title_of, type_name
 from polytempo.learn.goals import as_goal, goal_by_name
 from polytempo.learn.metrics import Metric, as_metric
+from polytempo.learn.models import check_module
 from polytempo.strategies.base.strategy import Strategy, as_strategy, strategies
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.world.data.columns import Columns
@@ -86,6 +87,7 @@ def _model(model: Any) -> Given:
         strange = {str(tensor.device) for tensor in model.parameters()} - {"cpu"}
         if strange:
             raise UserError(f"model is on {', '.join(sorted(strange))}. Expected an nn.Module on the CPU: model.cpu().")
+        check_module(model, "model")
     return given(model, title_of(model), type_name(model), model)
 
 
@@ -127,7 +129,7 @@ def _partition(partition: Any) -> Given:
 
 
 def _devices(seconds: Any) -> Given:
-    array = np.asarray(seconds) if isinstance(seconds, Sequence | np.ndarray) else np.empty(0)
+    array = np.asarray(seconds) if isinstance(seconds, Sequence | np.ndarray | Tensor) else np.empty(0)
     if array.ndim != 1 or not len(array) or array.dtype.kind not in "iuf":
         raise _refused("devices", seconds, "a name, a file, or a list with the seconds per step of each client")
     if not (np.isfinite(array).all() and (array > 0).all()):
