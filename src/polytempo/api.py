@@ -1,12 +1,14 @@
 """The Python interface: ``simulate`` runs a strategy and returns a Run with its figures, history and plots,
 ``compare`` runs several under the same conditions and returns a Comparison."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
+from polytempo.core.errors import UserError
+from polytempo.core.given import described
 from polytempo.report.comparison import Comparison
 from polytempo.report.notebook import live_progress
 from polytempo.report.run import Run
@@ -67,7 +69,7 @@ def simulate_experiment(
 
 
 def compare(
-    strategies: Sequence[str],
+    strategies: Sequence[str | type[Strategy] | Strategy],
     *,
     seeds: int = 3,
     out: str | Path | None = None,
@@ -78,16 +80,16 @@ def compare(
     parameters: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Simulate several strategies under the same conditions, each with so many seeds from ``seed`` on. Settings are
-    those of ``simulate``. A parameter ``name`` goes to every strategy that has it, ``strategy.name`` to that one.
+    """Simulate several strategies, names, classes or instances, under the same conditions, each with so many seeds from
+    ``seed`` on. Settings are those of ``simulate``. A parameter ``name`` goes to every strategy that has it,
+    ``strategy.name`` to that one.
     ``begin`` is told before each run what it is. With ``out``, the runs are kept below that directory with one report
     on all; runs that are finished there are not run again, and callbacks are told nothing of them. A callback that is
     given by its import path is made for each run."""
     experiments = experiments_to_compare(strategies, seeds, parameters or {}, settings)
     directory = None if out is None else Path(out)
     runs: list[Run] = []
-    for experiment in experiments:
-        label = run_label(experiment)
+    for label, experiment in zip(_labels(experiments), experiments, strict=True):
         numbered = f"{label} ({len(runs) + 1} of {len(experiments)})"
         if begin is not None:
             begin(numbered)
@@ -97,13 +99,20 @@ def compare(
             runs.append(simulate_experiment(experiment, place, show, reuse=True, callbacks=told))
     comparison = Comparison(tuple(runs))
     if directory is not None:
-        comparison.report(directory / "report.html", " · ".join(strategies))
+        comparison.report(directory / "report.html")
     return comparison
 
 
-def run_label(experiment: Experiment) -> str:
-    """The name of a run's directory in a comparison."""
-    return f"{fit_for_a_path(experiment.strategy)}-seed{experiment.seed}"
+def _labels(experiments: Sequence[Experiment]) -> list[str]:
+    """The names of their directories in a comparison. Of instances of one class, the second has a 2 behind its name."""
+    labels: list[str] = []
+    for experiment in experiments:
+        name, seed, number = fit_for_a_path(experiment.strategy), experiment.seed, 2
+        label = f"{name}-seed{seed}"
+        while label in labels:
+            label, number = f"{name}-{number}-seed{seed}", number + 1
+        labels.append(label)
+    return labels
 
 
 def fit_for_a_path(text: str) -> str:
@@ -125,5 +134,7 @@ def _shown(
 
 def _told(callbacks: Sequence[Callback | str], track: str | Sequence[str]) -> list[Callback]:
     """The callbacks of one run: the objects as they are, import paths and trackers made anew."""
+    if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
+        raise UserError(f"callbacks is {described(callbacks)}. Expected a list of callbacks, or of their import paths.")
     own = [import_callback(one) if isinstance(one, str) else one for one in callbacks]
     return [*own, *make_trackers([track] if isinstance(track, str) else track)]

@@ -8,7 +8,9 @@ import pytest
 
 import polytempo
 from polytempo.core.errors import UserError
+from polytempo.methods import make_strategy
 from polytempo.report.comparison import Comparison
+from polytempo.strategies.methods.fedasync import FedAsync
 
 SMALL = {"clients": 4, "updates": 8, "eval_every": 4}
 
@@ -88,3 +90,46 @@ def test_figures_are_those_of_the_command_line(compared):
 def test_a_directory_without_runs_is_an_error(tmp_path):
     with pytest.raises(UserError, match="holds no finished run"):
         Comparison.load(tmp_path)
+
+
+class Own(FedAsync):
+    """FedAsync under a name of one's own."""
+
+
+def test_classes_and_instances_are_compared_beside_names(tmp_path):
+    some, more = (make_strategy("fedasync", {"mixing": mixing}) for mixing in (0.2, 0.9))
+    given = {"seeds": 1, "parameters": {"fedasync.mixing": 0.5}, "out": tmp_path, **SMALL}
+    methods = ["fedasync", Own, some, more, "fedasync"]
+    comparison = polytempo.compare(methods, **given)
+    used = [(run.strategy, run.config["parameters"]["mixing"]) for run in comparison]
+    assert used == [("fedasync", 0.5), ("Own", 0.6), ("fedasync", 0.2), ("fedasync", 0.9)]
+    assert comparison.methods[2:] == ["fedasync (mixing 0.2)", "fedasync (mixing 0.9)"]
+    places = {path.parent.name for path in tmp_path.glob("*/result.json")}
+    assert places == {"fedasync-seed0", "Own-seed0", "fedasync-2-seed0", "fedasync-3-seed0"}
+    assert [run.digest for run in polytempo.compare(methods, **given)] == [run.digest for run in comparison]
+
+
+@pytest.mark.parametrize(
+    ("strategies", "settings", "message"),
+    [
+        ("fedavg", {}, "strategies is str. Expected a list of names, strategy classes or instances"),
+        ([], {}, "strategies is list of 0. Expected a list"),
+        (["fedavg", int], {}, "strategies holds class int. Expected names, classes derived from Strategy"),
+        (["fedavg"], {"seeds": 0}, "seeds is 0. Expected a whole number of at least 1"),
+        (["fedavg"], {"seed": "a"}, "seed: Input should be a valid integer"),
+        (
+            [make_strategy("fedasync", {})],
+            {"parameters": {"mixing": 1}},
+            "Unknown parameter of these strategies 'mixing'",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(strategies, settings, message):
+    with pytest.raises(UserError) as raised:
+        polytempo.compare(strategies, **settings)
+    assert message in str(raised.value)
+
+
+def test_runs_are_run_objects():
+    with pytest.raises(UserError, match=r"runs holds str. Expected Run objects: Run.load\(DIR\) reads one"):
+        Comparison(("runs/first",)).markdown()

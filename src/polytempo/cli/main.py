@@ -30,7 +30,7 @@ from polytempo.cli.options import (
     Quiet,
     Set,
     Track,
-    counted,
+    check_form,
     parse_assignments,
     with_options,
 )
@@ -44,6 +44,7 @@ from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.comparison import find_runs
 from polytempo.report.csv_table import bench_csv, comparison_csv, csv_text
+from polytempo.report.facts.numbers import counted
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
 from polytempo.serve.process.ending import StuckError, end_process
@@ -104,7 +105,7 @@ def run(
     settings: dict[str, Any],
 ) -> None:
     """Simulate one strategy."""
-    _check_form(as_json, as_csv)
+    check_form(as_json, as_csv)
     parameters = parse_assignments(set_)
     if strategy.endswith(".toml"):
         experiment = read_experiment(Path(strategy), parameters, settings, allow_import)
@@ -140,7 +141,7 @@ def compare(
 ) -> None:
     """Simulate several strategies under the same conditions and overlay them in one report. ``--set buffer_size=5``
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
-    _check_form(as_json, as_csv)
+    check_form(as_json, as_csv)
     out = out or new_directory("compare")
     with progress_bar(quiet) as bar, continuable(f"--out {out}"):
         done = api.compare(
@@ -219,7 +220,7 @@ def bench(
 ) -> None:
     """Run what a paper shows as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
     if name == "list":
-        Console().print(listing("benches"))
+        list_("benches", as_csv)
         return
     chosen = part_of(benches[name], only, row)
     chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
@@ -255,11 +256,6 @@ data_app.command("proxies")(data_proxies)
 
 def _note(message: Warning | str, *_: object) -> None:
     print(f"polytempo: note: {message}", file=sys.stderr)
-
-
-def _check_form(as_json: bool, as_csv: bool) -> None:
-    if as_json and as_csv:
-        raise UserError("--json and --csv both print to stdout. Give one of them.")
 
 
 def _show(runs: Sequence[Run], page: Path, quiet: bool, as_json: bool = False, as_csv: bool = False) -> None:

@@ -80,8 +80,9 @@ def _option(settings_class: type[BaseModel], name: str) -> Any:
     text = field.description or ""
     or_none = OR_NONE in field.metadata
     option = "--" + name.replace("_", "-")
-    if types == {bool}:  # a flag that turns something on
-        return Annotated[bool | None, typer.Option(option, help=text, show_default=False)]
+    if bool in types:  # turned on by its name; turned off by no-NAME where it is open without
+        either = option if types == {bool} else f"{option}/--no-{option.removeprefix('--')}"
+        return Annotated[bool | None, typer.Option(either, help=text, show_default=False)]
     if field.default not in (None, ()) or or_none:
         text += f" (default {'none' if field.default is None else field.default})"  # brackets would be markup
     if or_none or {str, float} <= types:
@@ -115,6 +116,7 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
     return parsed
 
 
-def counted(number: int, thing: str) -> str:
-    """``1 update``, ``2,000 updates``"""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def check_form(as_json: bool, as_csv: bool) -> None:
+    """Standard output is for one of them."""
+    if as_json and as_csv:
+        raise UserError("--json and --csv both print to stdout. Give one of them.")

@@ -10,13 +10,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from polytempo.api import fit_for_a_path
 from polytempo.cli.directories import continuable, new_directory
-from polytempo.cli.options import AllowImport, Json, Quiet, Set, parse_assignments, with_options
+from polytempo.cli.options import AllowImport, Csv, Json, Quiet, Set, check_form, parse_assignments, with_options
 from polytempo.core.registry import warn_of_unused
 from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
 from polytempo.sweeps.result import Sweep
 from polytempo.sweeps.running import SweepPlan, make_plan, run_sweep
 from polytempo.sweeps.space import parse_grid, parse_ranges
-from polytempo.sweeps.table import remarks, sweep_table
+from polytempo.sweeps.table import remarks, sweep_csv, sweep_table
 
 
 @with_options(Experiment)
@@ -41,6 +41,7 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="directory for the runs (default runs/TIME-sweep-NAME)")] = None,
     allow_import: AllowImport = [],  # noqa: B006
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     *,
     settings: dict[str, Any],
@@ -49,6 +50,7 @@ def sweep(
     stopped."""
     from polytempo.report.drawing.canvas import check_ending  # here, because matplotlib takes a while to import
 
+    check_form(as_json, as_csv)
     parameters = parse_assignments(set_)
     if experiment.endswith(".toml"):
         base = read_experiment(Path(experiment), parameters, settings, allow_import)
@@ -63,13 +65,16 @@ def sweep(
         found = _with_progress(base, plan, out, quiet)
     found.plot(figure)
     if not quiet:
-        console = Console(stderr=as_json)
-        console.print(sweep_table(found))
+        console = Console(stderr=as_json or as_csv)
+        if not as_csv:
+            console.print(sweep_table(found, console.width))
         for remark in remarks(found):
             console.print(remark, highlight=False)
         console.print(f"Runs: {out}\nFigure: {figure}", soft_wrap=True, highlight=False)
     if as_json:
         print(json.dumps(found.figures()))
+    if as_csv:
+        print(sweep_csv(found), end="")
 
 
 def _with_progress(base: Experiment, plan: SweepPlan, out: Path, quiet: bool) -> Sweep:

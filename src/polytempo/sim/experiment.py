@@ -18,6 +18,7 @@ from polytempo.learn.goals import Goal, goal_by_name
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
 from polytempo.sim.given import taken
 from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies.base.strategy import strategy_class
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
@@ -131,6 +132,10 @@ class Experiment(StrategySettings):
         goal: Goal | None = self.own("goal")
         return goal_by_name(self.goal) if goal is None else goal
 
+    def strategy_class(self) -> type[Strategy]:
+        own: type[Strategy] | None = self.own("strategy")
+        return strategy_class(self.strategy) if own is None else own
+
     def bare(self) -> Strategy:
         return make_strategy(self.strategy, self.parameters, self.own("strategy"))
 
@@ -167,7 +172,16 @@ class Experiment(StrategySettings):
 
 def make_experiment(**settings: Any) -> Experiment:
     """An experiment from keyword arguments, names or objects; a wrong name or value is an error in plain words."""
-    named, objects = taken(settings)
+    return _made(*taken(settings))
+
+
+def changed(base: Experiment, settings: Mapping[str, Any]) -> Experiment:
+    """The experiment with other settings. It shares the objects of those that stay."""
+    named, objects = taken({**{name: getattr(base, name) for name in base.model_fields_set}, **settings})
+    return _made(named, {**base.objects(), **objects})
+
+
+def _made(named: Mapping[str, Any], objects: Mapping[str, Given]) -> Experiment:
     experiment = validated(Experiment, named, "Experiment")
     experiment._objects = objects
     return experiment

@@ -12,7 +12,7 @@ from polytempo.core.given import Given, described, digest_of, given, title_of, t
 from polytempo.learn.goals import as_goal, goal_by_name
 from polytempo.learn.metrics import Metric, as_metric
 from polytempo.learn.models import check_module
-from polytempo.strategies.base.strategy import Strategy, as_strategy, strategies
+from polytempo.strategies.base.strategy import Strategy, as_strategy, known_name
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.world.data.columns import Columns
 from polytempo.world.data.objects import dataset_of
@@ -161,7 +161,7 @@ def _take_strategy(named: Settings, objects: Objects) -> None:
         strategy = type(strategy)
     if not isinstance(strategy, type) or not issubclass(strategy, Strategy):
         raise _refused("strategy", strategy, "a name, or a class derived from Strategy or an instance of one")
-    known = next((name for name, cls in strategies.items() if cls is strategy), None)
+    known = known_name(strategy)
     if known is None:
         own = as_strategy(strategy, strategy.__name__)
         code = digest_of(strategy)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polytempo.learn.metrics import Scale
+from polytempo.report.facts.numbers import counted
 from polytempo.report.facts.scales import common_scale
 from polytempo.report.facts.significance import t_interval
 from polytempo.report.run import Run
@@ -29,7 +30,7 @@ class Scores:
     deviation: float
     """Standard deviation between seeds; NaN with one."""
     low: float
-    """The 95 % interval of the mean, by Student's t; NaN with one seed."""
+    """The 95 % interval of the mean, by Student's t, of shares cut off at 0 and 1; NaN with one seed."""
     high: float
     seeds: int
 
@@ -39,7 +40,10 @@ class Scores:
         values = values[~np.isnan(values)]
         mean = float(values.mean()) if len(values) else math.nan
         deviation = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-        return cls(mean, deviation, *t_interval(values), len(values))
+        low, high = t_interval(values)
+        if common_scale(runs).share:  # what lies beyond cannot be
+            low, high = np.clip((low, high), 0, 1).tolist()
+        return cls(mean, deviation, low, high, len(values))
 
     def figures(self) -> dict[str, float | int | None]:
         """For scripts: null for what is not known."""
@@ -131,7 +135,7 @@ class Sweep:
 
     def summary(self) -> str:
         """One readable line: what was chosen, and how good it is on test rows."""
-        tried = f"{self.strategy}: {len(self.trials)} trials, {len(self.seeds)} seeds"
+        tried = f"{self.strategy}: {counted(len(self.trials), 'trial')}, {counted(len(self.seeds), 'seed')}"
         best = self.best
         if best is None:
             return f"{tried}; none is chosen without validation rows"

@@ -16,6 +16,7 @@ from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished, write_json
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import run_experiment
+from polytempo.strategies import Strategy
 from polytempo.sweeps.result import Sweep, Trial
 from polytempo.sweeps.search import searched
 from polytempo.sweeps.space import (
@@ -50,7 +51,7 @@ class SweepPlan:
 
 
 def sweep(
-    strategy: str,
+    strategy: str | type[Strategy] | Strategy,
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
     ranges: Mapping[str, Any] | None = None,
