@@ -10,12 +10,12 @@ from typing import Any, Literal
 from polytempo.core.errors import UserError
 from polytempo.core.given import described
 from polytempo.report.comparison import Comparison
-from polytempo.report.notebook import live_progress
+from polytempo.report.notebook import Show, live_progress
 from polytempo.report.run import Run
 from polytempo.sim.comparing import experiments_to_compare
 from polytempo.sim.directory import is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
-from polytempo.sim.run import Progress, run_experiment
+from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
 from polytempo.track.callback import Callback
 from polytempo.track.trackers import import_callback, make_trackers
@@ -26,7 +26,7 @@ def simulate(
     strategy: str | type[Strategy] | Strategy,
     *,
     out: str | Path | None = None,
-    progress: Callable[[Progress], None] | Literal[False] | None = None,
+    progress: Show | Literal[False] | None = None,
     objects: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callback | str] = (),
     track: str | Sequence[str] = (),
@@ -41,14 +41,15 @@ def simulate(
     unless ``progress`` is False or a function that is told of it."""
     experiment = make_experiment(strategy=strategy, **settings)
     directory = None if out is None else Path(out)
-    with _shown(progress, experiment.strategy) as show:
+    with _shown(progress) as begun:
+        show = begun(experiment.strategy)
         return simulate_experiment(experiment, directory, show, objects, callbacks=_told(callbacks, track))
 
 
 def simulate_experiment(
     experiment: Experiment,
     directory: Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Show | None = None,
     objects: Mapping[str, Any] | None = None,
     reuse: bool = False,
     callbacks: Sequence[Callback] = (),
@@ -73,7 +74,7 @@ def compare(
     *,
     seeds: int = 3,
     out: str | Path | None = None,
-    progress: Callable[[Progress], None] | Literal[False] | None = None,
+    progress: Show | Literal[False] | None = None,
     begin: Callable[[str], None] | None = None,
     callbacks: Sequence[Callback | str] = (),
     track: str | Sequence[str] = (),
@@ -89,14 +90,13 @@ def compare(
     experiments = experiments_to_compare(strategies, seeds, parameters or {}, settings)
     directory = None if out is None else Path(out)
     runs: list[Run] = []
-    for label, experiment in zip(_labels(experiments), experiments, strict=True):
-        numbered = f"{label} ({len(runs) + 1} of {len(experiments)})"
-        if begin is not None:
-            begin(numbered)
-        place = None if directory is None else directory / label
-        with _shown(progress, numbered) as show:
-            told = _told(callbacks, track)
-            runs.append(simulate_experiment(experiment, place, show, reuse=True, callbacks=told))
+    with _shown(progress) as begun:
+        for label, experiment in zip(_labels(experiments), experiments, strict=True):
+            numbered = f"{label} ({len(runs) + 1} of {len(experiments)})"
+            if begin is not None:
+                begin(numbered)
+            place, told = None if directory is None else directory / label, _told(callbacks, track)
+            runs.append(simulate_experiment(experiment, place, begun(numbered), reuse=True, callbacks=told))
     comparison = Comparison(tuple(runs))
     if directory is not None:
         comparison.report(directory / "report.html")
@@ -121,15 +121,13 @@ def fit_for_a_path(text: str) -> str:
 
 
 @contextmanager
-def _shown(
-    progress: Callable[[Progress], None] | Literal[False] | None, label: str
-) -> Iterator[Callable[[Progress], None] | None]:
-    """What is told of the progress: what was given or, in a notebook, a line of its own."""
+def _shown(progress: Show | Literal[False] | None) -> Iterator[Callable[[str], Show | None]]:
+    """What is told of the progress of a run with this label: what was given or, in a notebook, a line of its own."""
     if progress is None:
-        with live_progress(label) as line:
-            yield line
+        with live_progress() as begin:
+            yield begin
     else:
-        yield progress or None
+        yield lambda label: progress or None
 
 
 def _told(callbacks: Sequence[Callback | str], track: str | Sequence[str]) -> list[Callback]:

@@ -74,6 +74,15 @@ def test_what_a_run_shows_is_in_its_frames(compared):
     assert sum(clients["steps"]) == run.client_steps
 
 
+def test_frames_have_the_name_of_the_metric():
+    x = np.linspace(0, 1, 80)[:, None]
+    data = {"data": (x, x[:, 0]), "goal": "regression", "partition": "iid"}
+    run = polytempo.simulate("concerto", **data, **SMALL)
+    assert {"mae", "mae_used", "mae_slowest_fifth"} <= set(run.frame())
+    assert {"mae_served", "mae_own", "mae_used"} <= set(run.clients_frame())
+    assert not any("accuracy" in name for name in [*run.frame(), *run.clients_frame()])
+
+
 def test_a_client_that_never_handed_in_has_no_staleness():
     run = polytempo.simulate("fedasync", clients=4, updates=2)
     clients = run.clients_frame()
@@ -96,7 +105,8 @@ class Own(FedAsync):
     """FedAsync under a name of one's own."""
 
 
-def test_classes_and_instances_are_compared_beside_names(tmp_path):
+def test_classes_and_instances_are_compared_beside_names(tmp_path, monkeypatch):
+    monkeypatch.setattr("polytempo.report.page.write_report", lambda runs, path, *more: path)  # it takes a while
     some, more = (make_strategy("fedasync", {"mixing": mixing}) for mixing in (0.2, 0.9))
     given = {"seeds": 1, "parameters": {"fedasync.mixing": 0.5}, "out": tmp_path, **SMALL}
     methods = ["fedasync", Own, some, more, "fedasync"]

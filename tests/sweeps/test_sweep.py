@@ -85,6 +85,13 @@ def test_a_sweep_as_csv_has_full_numbers_and_the_test_score_of_the_best_alone() 
     assert (best["lr"], best["mean"], best["seeds"], best["best"], best["test"]) == ("0.2", "", "0", "False", "")
 
 
+def test_the_frame_of_a_sweep_has_a_row_per_trial() -> None:
+    frame = found(trial(0.1, [0.7, 0.9], [0.5] * 2), trial(0.2, [0.2, 0.4], [0.6] * 2)).frame()
+    assert list(frame) == ["lr", "mean", "deviation", "low", "high", "seeds", "best", "test"]
+    assert (list(frame["lr"]), list(frame["best"]), frame["test"][0]) == ([0.1, 0.2], [True, False], 0.5)
+    assert math.isnan(frame["test"][1])
+
+
 def test_without_validation_rows_none_is_chosen() -> None:
     tried = sweep("fedasync", grid={"lr": [0.05, 0.1]}, seeds=1, validation_share=0, **WORLD)
     assert tried.best is None

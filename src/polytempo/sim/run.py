@@ -51,7 +51,7 @@ class Progress:
     """How much of the run is done, 0 to 1, as far as its updates or its virtual time say."""
     time: float
     accuracy: float
-    """Or what the metric says."""
+    """Of the models that clients use, or what the metric says of them."""
     metric: str = "accuracy"
 
 
@@ -238,7 +238,8 @@ def _standing(simulator: Simulator) -> Progress:
     stop = simulator.stop
     share = max(simulator.updates / (stop.updates or math.inf), simulator.now / stop.time)
     metric = simulator.learner.metric.name
-    return Progress(simulator.updates, share, simulator.now, simulator.history.evaluations[-1]["accuracy"], metric)
+    used = simulator.history.evaluations[-1]["accuracy_used"]
+    return Progress(simulator.updates, share, simulator.now, used, metric)
 
 
 @contextmanager

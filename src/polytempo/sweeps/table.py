@@ -1,7 +1,8 @@
-"""A sweep as a table for the terminal or as CSV, and in words what was chosen."""
+"""A sweep as a table, for the terminal, a notebook or a spreadsheet, and in words what was chosen."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
+from html import escape
 
 import rich.box
 from rich.table import Table
@@ -10,8 +11,9 @@ from rich.text import Text
 from polytempo.learn.metrics import Scale
 from polytempo.report.csv_table import csv_text
 from polytempo.report.facts.numbers import NOTHING, counted
+from polytempo.report.notebook import notebook_html
 from polytempo.report.table import full_width
-from polytempo.sweeps.result import Scores, Sweep
+from polytempo.sweeps.result import Scores, Sweep, Trial
 from polytempo.sweeps.space import shown_name, value_text
 
 
@@ -19,41 +21,43 @@ def sweep_table(sweep: Sweep, width: int | None = None) -> Table:
     """For the terminal: a row per trial with mean, deviation and 95 % interval over seeds, the chosen one bold. The
     scores are those on validation rows; without these rows, those on test rows. Within a width, many names share one
     column."""
-    table = _table(sweep, {name: shown_name(name).replace("_", " ") for name in sweep.names})
+    values = [[value_text(one.assigned[name]) for name in sweep.names] for one in sweep.trials]
+    table = _table(sweep, values, _titles(sweep))
     if width is None or full_width(table) <= width:
         return table
-    return _table(sweep, None)
+    return _table(sweep, [[one.words] for one in sweep.trials], ["trial"])
 
 
-def _table(sweep: Sweep, titles: Mapping[str, str] | None) -> Table:
-    """With a column per name, by its title, or all of a trial in one."""
-    best = sweep.best
-    measure = f"{'test' if best is None else 'validation'} {sweep.scale.unit}"
+def _table(sweep: Sweep, named: Sequence[Sequence[str]], titles: Sequence[str]) -> Table:
+    """The cells that name each trial, and its scores."""
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for title in ["trial"] if titles is None else titles.values():
-        table.add_column(title, justify="left" if titles is None else "right", overflow="fold")
-    for title in (measure, "deviation", "95 % interval", "seeds"):
+    for title in titles:
+        table.add_column(title, justify="right" if len(titles) > 1 else "left", overflow="fold")
+    for title in _measures(sweep):
         table.add_column(title, justify="right", no_wrap=True)
-    for trial in sweep.trials:
-        cells = [trial.words] if titles is None else [value_text(trial.assigned[name]) for name in titles]
-        scores = trial.test if best is None else trial.validation
-        cells += ["diverged", NOTHING, NOTHING, "0"] if trial.failure else _score_cells(scores, sweep.scale)
-        table.add_row(*(Text(cell, style="bold" if trial is best else "") for cell in cells))
+    for trial, names in zip(sweep.trials, named, strict=True):
+        style = "bold" if trial is sweep.best else ""
+        table.add_row(*(Text(cell, style=style) for cell in [*names, *_score_cells(sweep, trial)]))
     return table
 
 
+def sweep_html(sweep: Sweep) -> str:
+    """For a notebook: what was chosen, the table, and the figure."""
+    from polytempo.report.drawing.canvas import inline_svg  # here, because matplotlib takes a while to import
+    from polytempo.report.sections.markup import bold, html_table
+
+    body = [
+        [(bold if trial is sweep.best else escape)(cell) for cell in _cells(sweep, trial)] for trial in sweep.trials
+    ]
+    table = html_table([*_titles(sweep), *_measures(sweep)], body)
+    name = f"sweep-{str(sweep.runs[0].digest)[:12]}-{len(sweep.runs)}"
+    return notebook_html(" ".join(remarks(sweep)), table, inline_svg(sweep.plot(), name))
+
+
 def sweep_csv(sweep: Sweep) -> str:
-    """A row per trial: its values, mean, deviation, interval and number of seeds on validation rows, and whether it is
-    the best; of the best the mean on test rows, too. Without validation rows, ``test`` is that of every trial."""
-    best = sweep.best
-    measured = ("mean", "deviation", "low", "high", "seeds")
-    rows = []
-    for trial in sweep.trials:
-        known = (trial.test if best is None else trial.validation).figures()
-        test = trial.test.figures()["mean"] if best is None or trial is best else None
-        values = [value_text(trial.assigned[name]) for name in sweep.names]
-        rows.append([*values, *(known[name] for name in measured), trial is best, test])
-    return csv_text([*map(shown_name, sweep.names), *measured, "best", "test"], rows)
+    """The rows of ``Sweep.frame`` as CSV."""
+    rows = sweep.rows()
+    return csv_text(list(rows[0]), (list(row.values()) for row in rows))
 
 
 def remarks(sweep: Sweep) -> list[str]:
@@ -78,7 +82,27 @@ def remarks(sweep: Sweep) -> list[str]:
     return told
 
 
-def _score_cells(scores: Scores, scale: Scale) -> list[str]:
+def _titles(sweep: Sweep) -> list[str]:
+    return [shown_name(name).replace("_", " ") for name in sweep.names]
+
+
+def _measures(sweep: Sweep) -> list[str]:
+    return [
+        f"{'test' if sweep.best is None else 'validation'} {sweep.scale.unit}",
+        "deviation",
+        "95 % interval",
+        "seeds",
+    ]
+
+
+def _cells(sweep: Sweep, trial: Trial) -> list[str]:
+    return [*(value_text(trial.assigned[name]) for name in sweep.names), *_score_cells(sweep, trial)]
+
+
+def _score_cells(sweep: Sweep, trial: Trial) -> list[str]:
+    if trial.failure:
+        return ["diverged", NOTHING, NOTHING, "0"]
+    scores, scale = trial.test if sweep.best is None else trial.validation, sweep.scale
     interval = NOTHING if math.isnan(scores.low) else _interval(scores, scale)
     deviation = NOTHING if math.isnan(scores.deviation) else scale.number(scores.deviation)
     return [scale.number(scores.mean), deviation, interval, str(scores.seeds)]
