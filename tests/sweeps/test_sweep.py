@@ -20,6 +20,7 @@ from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.sweeps.result import Scores, Sweep, Trial
 from polytempo.sweeps.table import remarks, sweep_csv, sweep_table
 from polytempo.world.data import load_dataset
+from support.extras import extra
 from support.runs import made_run
 
 WORLD: dict[str, Any] = {"clients": 4, "updates": 8, "partition": "iid", "engine": "eager"}
@@ -196,7 +197,7 @@ def test_a_search_without_optuna_names_the_command_that_installs_it(monkeypatch:
 
 
 def test_a_search_repeats_and_goes_on(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
+    extra("optuna")
     space: dict[str, Any] = {"ranges": {"lr": (0.01, 0.5, "log"), "epochs": (1, 3)}, "grid": {"mixing": [0.2, 0.6]}}
     first = sweep("fedasync", **space, search="optuna", trials=3, seeds=1, out=tmp_path, **WORLD)
     more = sweep("fedasync", **space, search="optuna", trials=5, seeds=1, out=tmp_path, **WORLD)

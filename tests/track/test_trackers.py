@@ -13,6 +13,7 @@ from polytempo.core.errors import UserError
 from polytempo.track.tracker import figures_of, final_figures
 from polytempo.track.trackers import make_trackers
 from support import wandb_files
+from support.extras import extra
 from support.watching import SMALL, cut_off, gone_on
 
 STEPS = [0, 4, 8, 12, 16, 20, 24]
@@ -31,7 +32,7 @@ def expected(run, name="accuracy_used"):
 
 @pytest.fixture
 def events():
-    pytest.importorskip("tensorboard")
+    extra("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def read(directory: Path):
@@ -100,7 +101,7 @@ def store(tmp_path_factory):
     """A store that is made once, which takes MLflow seconds."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-        found = pytest.importorskip("mlflow")
+        found = extra("mlflow")
         before = found.get_tracking_uri()
         found.set_tracking_uri(f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/store.db")
         yield found
@@ -158,7 +159,7 @@ def test_mlflow_goes_on_with_its_run_and_logs_nothing_twice(tmp_path, mlflow):
 def wandb(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.chdir(tmp_path)
-    return pytest.importorskip("wandb")
+    return extra("wandb")
 
 
 def test_wandb_writes_its_files_offline_and_goes_on_with_the_same_run(tmp_path, wandb):

@@ -11,6 +11,7 @@ from torch.utils.data import Subset, TensorDataset
 from polytempo.core.errors import UserError
 from polytempo.world.data.columns import Columns
 from polytempo.world.data.objects import dataset_of
+from support.extras import extra
 
 HEIGHT, AGE, KIND = np.array([1.5, 2.5, 3.5]), np.array([10, 20, 30]), ["b", "a", "b"]
 TABLE = {"height": HEIGHT, "age": AGE, "kind": KIND}
@@ -18,15 +19,15 @@ X = [[1.5, 10], [2.5, 20], [3.5, 30]]
 
 
 def pandas_frame(**table):
-    return pytest.importorskip("pandas").DataFrame(table)
+    return extra("pandas").DataFrame(table)
 
 
 def polars_frame(**table):
-    return pytest.importorskip("polars").DataFrame(table)
+    return extra("polars").DataFrame(table)
 
 
 def hugging_face(**table):
-    return pytest.importorskip("datasets").Dataset.from_dict(table)
+    return extra("datasets").Dataset.from_dict(table)
 
 
 each_kind = pytest.mark.parametrize("frame", [pandas_frame, polars_frame, hugging_face])
@@ -88,7 +89,7 @@ def test_a_frame_is_divided_by_its_column_of_owners():
 
 
 def test_missing_values_of_pandas_own_types_are_named():
-    pandas = pytest.importorskip("pandas")
+    pandas = extra("pandas")
     frame = pandas.DataFrame({"a": pandas.array([1, None, 3], "Int64"), "y": [0, 1, 0]})
     with pytest.raises(UserError, match="column 'a' has values that are missing"):
         read(frame)
@@ -101,8 +102,8 @@ def test_a_pair_of_frames_is_a_pair_of_arrays():
 
 
 def test_a_hugging_face_data_set_has_lists_images_and_parts():
-    datasets = pytest.importorskip("datasets")
-    image = pytest.importorskip("PIL.Image")
+    datasets = extra("datasets")
+    image = extra("PIL.Image")
     tokens = datasets.Dataset.from_dict({"input_ids": [[1, 2], [3, 0]], "label": [1, 0]})
     assert read(tokens, features="input_ids", vocabulary=4).x.tolist() == [[1, 2], [3, 0]]
     pictures = [image.fromarray(np.full((2, 3, 3), value, np.uint8)) for value in (0, 255)]
