@@ -177,6 +177,11 @@ class Own(FedAsync):
             {"data": (torch.eye(3).to_sparse(), [0, 1, 0])},
             "x is torch Tensor of float32 with shape (3, 3).",
         ),
+        ({"data": (DIGITS.x, 0 * DIGITS.y)}, "all labels are alike. Expected at least two classes"),
+        (
+            {"data": (np.ma.masked_less(DIGITS.x, 0), DIGITS.y)},
+            "x is numpy MaskedArray of float32 with shape (1797, 1, 8, 8)",
+        ),
         ({"data": dict}, "data is class dict: this is no kind of data"),
         (
             {"data": {"a": ARRAYS, "b": (DIGITS.x[:1], [0])}},

@@ -31,6 +31,7 @@ from polytempo.cli.options import (
     Set,
     Track,
     check_form,
+    experiment_named,
     parse_assignments,
     with_options,
 )
@@ -40,7 +41,6 @@ from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
 from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
-from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.comparison import find_runs
 from polytempo.report.csv_table import bench_csv, comparison_csv, csv_text
@@ -48,7 +48,7 @@ from polytempo.report.facts.numbers import counted
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
 from polytempo.serve.process.ending import StuckError, end_process
-from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
+from polytempo.sim.experiment import Experiment
 from polytempo.track.trackers import make_callbacks
 from polytempo.world.data.download import get_dataset
 
@@ -62,7 +62,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets.")
 app.add_typer(data_app, name="data")
 
-Out = Annotated[Path | None, typer.Option(help="directory for what the run leaves (default runs/TIME-NAME)")]
+Out = Annotated[Path | None, typer.Option(help="directory of the run (default runs/TIME-NAME)")]
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def main() -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="print the version and end", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="show the version and exit", is_eager=True)] = False,
 ) -> None:
     if version:
         print(f"polytempo {metadata.version('polytempo')}")
@@ -106,12 +106,7 @@ def run(
 ) -> None:
     """Simulate one strategy."""
     check_form(as_json, as_csv)
-    parameters = parse_assignments(set_)
-    if strategy.endswith(".toml"):
-        experiment = read_experiment(Path(strategy), parameters, settings, allow_import)
-    else:
-        warn_of_unused("the command line", (), allow_import)
-        experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
+    experiment = experiment_named(strategy, set_, settings, allow_import)
     if experiment.defences() and not quiet:
         print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json or as_csv else sys.stdout)
     out = out or new_directory(f"{fit_for_a_path(experiment.strategy)}-{fit_for_a_path(experiment.data)}")

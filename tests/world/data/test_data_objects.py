@@ -128,7 +128,7 @@ class Squares(TorchDataset):
 def test_a_torch_data_set_is_read_sample_by_sample():
     dataset = read(Squares())
     assert (dataset.x.shape, dataset.y.tolist()) == ((4, 1, 2), [0, 1, 0, 1])
-    assert read(Subset(Squares(), [3, 1])).x[:, 0, 0].tolist() == [3, 1]
+    assert read(Subset(Squares(), [3, 0])).x[:, 0, 0].tolist() == [3, 0]
     with pytest.raises(UserError, match=r"its samples are tuple of 1 \(torch Tensor of float32 with shape \(2,\)\)"):
         read(TensorDataset(torch.zeros(3, 2)))
 

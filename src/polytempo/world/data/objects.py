@@ -96,7 +96,9 @@ def _dataset(each: Sequence[Parts], columns: Columns, users: np.ndarray | None) 
     tests = [(parts.x_test, parts.y_test) for parts in each if parts.x_test is not None and parts.y_test is not None]
     x, y = (np.concatenate(part) for part in zip(*((parts.x, parts.y) for parts in each), strict=True))
     x_test, y_test = (np.concatenate(part) for part in zip(*tests, strict=True)) if tests else (None, None)
-    made = from_arrays("objects", x, y, x_test, y_test, users, labels=columns.labels)
+    made = from_arrays("data", x, y, x_test, y_test, users, labels=columns.labels)
+    if made.has_classes and made.classes < 2:
+        raise ValueError("all labels are alike. Expected at least two classes (for numbers, set the goal)")
     return made if columns.vocabulary is None else _tokens(made, columns.vocabulary)
 
 
@@ -137,6 +139,8 @@ def _array(name: str, given: Any) -> np.ndarray:
         given = given.float() if str(given.dtype) == "torch.bfloat16" else given
     elif given is None or type(given).__module__.partition(".")[0] in ("PIL", "torch"):
         raise ValueError(f"{name} is {described(given)}. Expected an array")
+    if np.ma.is_masked(given):
+        raise ValueError(f"{name} is {described(given)} with masked entries. Expected a value for each")
     try:
         return np.asarray(given)
     except (ValueError, TypeError):
