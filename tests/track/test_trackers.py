@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from polytempo import simulate
@@ -24,6 +25,16 @@ def test_figures_are_the_numbers_of_an_evaluation_under_flat_names():
     nested = {"accuracy_per_cluster": {"0": 0.25, "7": 1}}
     expected = {"virtual_time": 2.0, "accuracy": 0.5, "accuracy_per_cluster/0": 0.25, "accuracy_per_cluster/7": 1.0}
     assert figures_of({**row, **nested}) == expected
+
+
+def test_figures_of_another_metric_have_its_name(tmp_path, events):
+    x = np.linspace(0, 1, 80)[:, None]
+    given = {"data": (x, x[:, 0]), "goal": "regression", "partition": "iid", **SMALL}
+    run = simulate("fedasync", out=tmp_path, track="tensorboard", **given)
+    found = events(tmp_path / "tensorboard")
+    assert points(found, "mae_used") == nearly(expected(run))
+    assert not any("accuracy" in name for name in found.Tags()["scalars"])
+    assert not any("accuracy" in name for name in final_figures(run))
 
 
 def expected(run, name="accuracy_used"):
