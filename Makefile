@@ -39,6 +39,7 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/service/serving_faults.py
 	$(BIN)/python benchmarks/micro/encoding.py
 	$(BIN)/python benchmarks/micro/screening.py
+	$(BIN)/python benchmarks/micro/bootstrap_coverage.py
 	$(BIN)/python benchmarks/service/soak.py
 	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity \
 		fedcompass-table1 fedcompass-table3 fedcompass-speed-change \
