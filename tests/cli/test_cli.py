@@ -34,6 +34,27 @@ def test_every_option_of_the_contract_is_there(polytempo, tmp_path):
     assert json.loads((tmp_path / "here/config.json").read_text())["parameters"]["buffer_size"] == 2
 
 
+def test_the_target_may_or_may_not_be_the_end(polytempo):
+    short = (
+        "run",
+        "fedasync",
+        "--clients",
+        4,
+        "--updates",
+        8,
+        "--target",
+        0.01,
+        "--eval-every",
+        2,
+        "--json",
+        "--quiet",
+    )
+    ended = [
+        json.loads(polytempo(*short, *flag)[1])["updates"] for flag in (["--stop-at-target"], ["--no-stop-at-target"])
+    ]
+    assert ended == [0, 8]
+
+
 def test_initial_weights_come_from_a_file(polytempo, tmp_path):
     size = 64 * 100 + 100 + 100 * 10 + 10
     np.save(tmp_path / "zeros.npy", np.zeros(size, np.float32))

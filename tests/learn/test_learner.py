@@ -112,8 +112,9 @@ def test_a_model_that_does_not_fit_is_named(module: nn.Module) -> None:
         lambda outputs, y: 1.0,
         lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"),
         lambda outputs, y: F.cross_entropy(outputs, y).detach(),
+        lambda outputs, y: F.cross_entropy(outputs, y) / 0,
     ],
-    ids=["sqrt", "float", "per sample", "no gradient"],
+    ids=["sqrt", "float", "per sample", "no gradient", "not finite"],
 )
 def test_a_loss_that_does_not_fit_is_named(loss: Any) -> None:
     with pytest.raises(UserError, match=r"The loss .*Expected a function"):
@@ -196,7 +197,9 @@ class NeedsWidth(nn.Module):
     ],
 )
 def test_what_is_no_model_is_answered_with_what_was_expected(path: str, reason: str) -> None:
-    with pytest.raises(UserError, match=rf"{reason}.*expected a function of Inputs or an nn\.Module class"):
+    with pytest.raises(
+        UserError, match=rf"{reason}.*Expected a function of Inputs or of nothing, or an nn\.Module class"
+    ):
         build_model(path, Inputs((4,), 3), seed=0)
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from polytempo.core.orders import Candidates, Objective, Send, Train, Work
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
+from polytempo.learn.metrics import as_metric
 from polytempo.learn.scoring import Scorer
 from polytempo.testing import tiny_dataset
 from polytempo_client.personal.jury import Rows, deal, fingerprints
@@ -64,7 +65,7 @@ def test_an_error_and_half_a_brier_score_of_a_classifier_by_hand() -> None:
 def test_with_another_loss_a_row_scores_its_share_of_the_initial_models_loss() -> None:
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 2.0)
-    scorer = Scorer(module, F.mse_loss, lambda outputs, y: -(outputs - y).square().flatten())
+    scorer = Scorer(module, F.mse_loss, as_metric(lambda outputs, y: -(outputs - y).square().flatten()))
     x, y = torch.ones(3, 1), torch.tensor([[0.0], [1.0], [2.0]])
     said = scorer.judged(torch.tensor([1.0]), x, y, np.arange(3))  # losses 1, 0, 1; of the initial model 4, 1, 0
     assert said.tolist() == [[0.25, 0.25], [0, 0], [1, 1]]

@@ -31,7 +31,8 @@ from polytempo.cli.options import (
     Quiet,
     Set,
     Track,
-    counted,
+    check_form,
+    experiment_named,
     parse_assignments,
     with_options,
 )
@@ -41,14 +42,14 @@ from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
 from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
-from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.comparison import find_runs
 from polytempo.report.csv_table import bench_csv, comparison_csv, csv_text
+from polytempo.report.facts.numbers import counted
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
 from polytempo.serve.process.ending import StuckError, end_process
-from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
+from polytempo.sim.experiment import Experiment
 from polytempo.track.trackers import make_callbacks
 from polytempo.world.data.download import get_dataset
 
@@ -62,7 +63,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets.")
 app.add_typer(data_app, name="data")
 
-Out = Annotated[Path | None, typer.Option(help="directory for what the run leaves (default runs/TIME-NAME)")]
+Out = Annotated[Path | None, typer.Option(help="directory of the run (default runs/TIME-NAME)")]
 
 
 def main() -> None:
@@ -80,7 +81,7 @@ def main() -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="print the version and end", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="show the version and exit", is_eager=True)] = False,
 ) -> None:
     if version:
         print(f"polytempo {metadata.version('polytempo')}")
@@ -105,13 +106,8 @@ def run(
     settings: dict[str, Any],
 ) -> None:
     """Simulate one strategy."""
-    _check_form(as_json, as_csv)
-    parameters = parse_assignments(set_)
-    if strategy.endswith(".toml"):
-        experiment = read_experiment(Path(strategy), parameters, settings, allow_import)
-    else:
-        warn_of_unused("the command line", (), allow_import)
-        experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
+    check_form(as_json, as_csv)
+    experiment = experiment_named(strategy, set_, settings, allow_import)
     if experiment.defences() and not quiet:
         print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json or as_csv else sys.stdout)
     out = out or new_directory(f"{fit_for_a_path(experiment.strategy)}-{fit_for_a_path(experiment.data)}")
@@ -141,7 +137,7 @@ def compare(
 ) -> None:
     """Simulate several strategies under the same conditions and overlay them in one report. ``--set buffer_size=5``
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
-    _check_form(as_json, as_csv)
+    check_form(as_json, as_csv)
     out = out or new_directory("compare")
     with progress_bar(quiet) as bar, continuable(f"--out {out}"):
         done = api.compare(
@@ -220,7 +216,7 @@ def bench(
 ) -> None:
     """Run what a paper shows as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
     if name == "list":
-        Console().print(listing("benches"))
+        list_("benches", as_csv)
         return
     chosen = part_of(benches[name], only, row)
     chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
@@ -258,11 +254,6 @@ data_app.command("proxies")(data_proxies)
 
 def _note(message: Warning | str, *_: object) -> None:
     print(f"polytempo: note: {message}", file=sys.stderr)
-
-
-def _check_form(as_json: bool, as_csv: bool) -> None:
-    if as_json and as_csv:
-        raise UserError("--json and --csv both print to stdout. Give one of them.")
 
 
 def _show(runs: Sequence[Run], page: Path, quiet: bool, as_json: bool = False, as_csv: bool = False) -> None:

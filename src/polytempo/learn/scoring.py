@@ -1,5 +1,6 @@
 """Forward passes without training: accuracy and loss per sample. One pass per model, however many clients share it."""
 
+import math
 import threading
 from collections.abc import Sequence
 
@@ -12,16 +13,18 @@ from polytempo.core.errors import UserError
 from polytempo.core.model.frozen import copy_of
 from polytempo.learn.eager import Loss
 from polytempo.learn.flat import initial_vector, live_in_vector
-from polytempo.learn.metrics import PerSample, correct
+from polytempo.learn.metrics import ACCURACY, Metric, correct
 
 CHUNK = 1000
 """Rows per forward pass. Fixed, so that a score never depends on who is scored beside whom."""
+ROUNDING = 1e-4
+"""By which a share may leave 0 to 1."""
 
 
 class Scorer:
     """Scores flat vectors on rows of a data set; may be called from several threads at once."""
 
-    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy, metric: PerSample = correct) -> None:
+    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy, metric: Metric = ACCURACY) -> None:
         self._module = module
         self._loss = loss
         self._metric = metric
@@ -53,7 +56,9 @@ class Scorer:
 
     def metric(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> np.ndarray:
         """The metric of each row, for accuracy 0 or 1; ``y`` holds the labels of these rows."""
-        return self._metric(self.outputs(weights, x, rows), y).numpy()
+        values = self._metric.per_sample(self.outputs(weights, x, rows), y).numpy()
+        _check_scores(self._metric, values)
+        return values
 
     def losses(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray | None = None) -> Tensor:
         """The loss of each of these rows, or of all; ``y`` holds the labels of these rows."""
@@ -66,7 +71,7 @@ class Scorer:
         """For each of these rows its error and half its Brier score; ``y`` holds the labels of these rows. With another
         loss than cross-entropy, or another metric than accuracy, both are the row's loss as a share of what the
         initial model's is, at most 1."""
-        if self._loss is F.cross_entropy and self._metric is correct:
+        if self._loss is F.cross_entropy and self._metric.per_sample is correct:
             outputs = self.outputs(weights, x, rows)
             shares = torch.softmax(outputs, 1)
             right = shares[torch.arange(len(y)), y]
@@ -84,6 +89,19 @@ class Scorer:
             self._own.vector = live_in_vector(self._own.module)
             self._own.module.requires_grad_(False)
         return self._own.module, self._own.vector
+
+
+def _check_scores(metric: Metric, values: np.ndarray) -> None:
+    low, high = float(values.min(initial=0)), float(values.max(initial=0))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UserError(
+            f"The metric {metric.name} gives NaN or Inf for some samples. Expected one finite number per sample."
+        )
+    if metric.share and not (-ROUNDING <= low <= high <= 1 + ROUNDING):
+        raise UserError(
+            f"The metric {metric.name} gives {low if low < 0 else high:.4g} for a sample. Expected shares from 0 to 1. "
+            "For other numbers give a Metric with share=False and its direction, higher_is_better."
+        )
 
 
 def mean_per_part(values: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

@@ -19,6 +19,7 @@ from polytempo.learn.goals import Goal, goal_by_name
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
 from polytempo.sim.given import taken
 from polytempo.strategies import Strategy, make_strategy, strategies
+from polytempo.strategies.base.strategy import strategy_class
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
@@ -42,7 +43,7 @@ class Experiment(StrategySettings):
     """One run of one strategy."""
 
     data: str = Field("digits", description="name of a data set, a file, a folder or an import path")
-    data_dir: Path | None = Field(None, description="where data sets lie")
+    data_dir: Path | None = Field(None, description="directory of the data sets")
     clients: int | None = Field(None, ge=1, description="number of clients (default 20, or as many as the data names)")
     partition: str = Field("groups", description="who gets which samples")
     test_share: float = Field(0.2, gt=0, lt=1, description="share of each client's samples kept for its own test")
@@ -52,23 +53,25 @@ class Experiment(StrategySettings):
     min_samples: int = Field(2, ge=2, description="samples that every client must have")
     drift: tuple[Drift, ...] = Field((), description="changes of clients' data")
     ask: str | None = Field(
-        None, description="when a client that has its model trains it and asks for a newer one (default: at once)"
+        None, description="when a client trains the model that it has and asks for a newer one (default: at once)"
     )
     attack: str | None = Field(
-        None, description="what some clients send instead of updates: scaled:SHARE:FACTOR or sign-flip:SHARE:FACTOR"
+        None, description="what some clients send in place of updates: scaled:SHARE:FACTOR or sign-flip:SHARE:FACTOR"
     )
     privacy: str | None = Field(
-        None, description="CLIP:NOISE: updates are clipped to this length, and blurred by so many times as much"
+        None, description="CLIP:NOISE: clip updates to this length, and add noise of NOISE times this length"
     )
-    upload: str = Field("", description="how updates are encoded: fp16 or topk:SHARE (default: float32)")
-    download: str = Field("", description="how models are, beside upload: fp16 (default: float32)")
+    upload: str = Field("", description="encoding of updates: fp16 or topk:SHARE (default: float32)")
+    download: str = Field(
+        "", description="encoding of models sent to clients: fp16 (default: float32; requires upload)"
+    )
     proxies: Annotated[str | None, BeforeValidator(_as_words)] = Field(
-        None, description="the server's own samples: how many per cluster to set aside, default, or an .npz"
+        None, description="samples of the server: how many per cluster to set aside, default, or an .npz"
     )
     warm_up: int | None = Field(
-        None, ge=0, description="epochs on all proxy sets that the first model is trained (default 5 if there are any)"
+        None, ge=0, description="epochs of the first model on all proxy sets (default 5 if there are any)"
     )
-    devices: str = Field("slow:0.3x5", description="how fast everybody is")
+    devices: str = Field("slow:0.3x5", description="speed of the devices")
     model: str = Field("mlp", description="name of a model, or the import path of your own")
     goal: str = Field(
         "classification", description="what models are trained for: classification, regression, multi-label"
@@ -78,11 +81,11 @@ class Experiment(StrategySettings):
         None, description="name of a metric, or import path (outputs, labels) -> number per sample"
     )
     init: Path | None = Field(None, description="initial weights, a flat float32 .npy")
-    updates: int | None = Field(None, ge=1, description="stop after so many updates (default 20 per client)")
+    updates: int | None = Field(None, ge=1, description="stop after this many updates (default 20 per client)")
     time: float | None = Field(None, gt=0, description="stop at this virtual time, in seconds")
     target: float | None = Field(None, description="target of the metric; ends a run without updates and time")
     stop_at_target: bool | None = Field(None, description="end at the target also where updates or time are given")
-    patience: int | None = Field(None, ge=1, description="stop after so many evaluations without a better metric")
+    patience: int | None = Field(None, ge=1, description="stop after this many evaluations without a better metric")
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
     workers: int | None = Field(None, ge=1, description="training threads (default: one per core); changes no result")
@@ -133,6 +136,10 @@ class Experiment(StrategySettings):
         goal: Goal | None = self.own("goal")
         return goal_by_name(self.goal) if goal is None else goal
 
+    def strategy_class(self) -> type[Strategy]:
+        own: type[Strategy] | None = self.own("strategy")
+        return strategy_class(self.strategy) if own is None else own
+
     def bare(self) -> Strategy:
         return make_strategy(self.strategy, self.parameters, self.own("strategy"))
 
@@ -169,7 +176,16 @@ class Experiment(StrategySettings):
 
 def make_experiment(**settings: Any) -> Experiment:
     """An experiment from keyword arguments, names or objects; a wrong name or value is an error in plain words."""
-    named, objects = taken(settings)
+    return _made(*taken(settings))
+
+
+def changed(base: Experiment, settings: Mapping[str, Any]) -> Experiment:
+    """The experiment with other settings. It shares the objects of those that stay."""
+    named, objects = taken({**{name: getattr(base, name) for name in base.model_fields_set}, **settings})
+    return _made(named, {**base.objects(), **objects})
+
+
+def _made(named: Mapping[str, Any], objects: Mapping[str, Given]) -> Experiment:
     experiment = validated(Experiment, named, "Experiment")
     experiment._objects = objects
     return experiment

@@ -1,6 +1,7 @@
 """Runs in MLflow: in the store that MLflow is set to (``MLFLOW_TRACKING_URI``)."""
 
 import json
+import logging
 import os
 import re
 import time
@@ -28,6 +29,7 @@ class Mlflow(Tracker):
 
     def __init__(self) -> None:
         self._mlflow = extra("mlflow", "mlflow")
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells how it makes a new store
         self._client: Any = None
         self._run_id = ""
         self._directory: Path | None = None

@@ -66,7 +66,7 @@ class Wandb(Tracker):
         if self._run is None:
             return
         if run is not None:
-            self._run.summary.update(dict(run.result))
+            self._run.summary.update({name.replace("accuracy", self.metric): of for name, of in run.result.items()})
         self._run.finish(exit_code=0 if run is not None else 1)
 
 

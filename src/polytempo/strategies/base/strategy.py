@@ -312,6 +312,11 @@ def strategy(name: str) -> Callable[[type[S]], type[S]]:
     return register
 
 
+def known_name(cls: type[Strategy]) -> str | None:
+    """The name under which a class is registered, if it is."""
+    return next((name for name, known in strategies.items() if known is cls), None)
+
+
 def strategy_class(name: str) -> type[Strategy]:
     """A strategy by registered name or import path. One's own class needs no decorator."""
     if ":" not in name:
