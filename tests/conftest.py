@@ -1,6 +1,7 @@
 """For all tests."""
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,19 @@ from hypothesis import settings
 
 from polytempo.sim import run as run_module
 from polytempo_client.session import search as search_module
+from support.clusters import PRIVATE
 from support.serving import Running, running
 
 settings.register_profile("untimed", deadline=None)  # no test is timed: machines are busy, and first calls compile
 settings.load_profile("untimed")
+os.environ.update(PRIVATE)  # Ray reads it when it is imported
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from support.scheduling import OneCluster  # here, because a run in one process needs no pytest-xdist
+
+    return OneCluster(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from polytempo.report.notebook import Show, live_progress
 from polytempo.report.run import Run
 from polytempo.sim.comparing import experiments_to_compare
 from polytempo.sim.directory import is_finished
+from polytempo.sim.executors.side_by_side import Report, Task, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
@@ -76,6 +77,8 @@ def compare(
     out: str | Path | None = None,
     progress: Show | Literal[False] | None = None,
     begin: Callable[[str], None] | None = None,
+    jobs: int = 1,
+    finished: Report | None = None,
     callbacks: Sequence[Callback | str] = (),
     track: str | Sequence[str] = (),
     parameters: Mapping[str, Any] | None = None,
@@ -86,9 +89,12 @@ def compare(
     ``strategy.name`` to that one.
     ``begin`` is told before each run what it is. With ``out``, the runs are kept below that directory with one report
     on all; runs that are finished there are not run again, and callbacks are told nothing of them. A callback that is
-    given by its import path is made for each run."""
+    given by its import path is made for each run. With ``jobs`` above 1 so many runs go on side by side, in processes
+    or, with an executor on Ray, as its tasks; ``finished`` is told how many are."""
     experiments = experiments_to_compare(strategies, seeds, parameters or {}, settings)
     directory = None if out is None else Path(out)
+    if jobs > 1:
+        _make_side_by_side(experiments, directory, jobs, finished or (lambda *_: None), callbacks, track)
     runs: list[Run] = []
     with _shown(progress) as begun:
         for label, experiment in zip(_labels(experiments), experiments, strict=True):
@@ -101,6 +107,37 @@ def compare(
     if directory is not None:
         comparison.report(directory / "report.html")
     return comparison
+
+
+def _make_side_by_side(
+    experiments: Sequence[Experiment],
+    directory: Path | None,
+    jobs: int,
+    finished: Report,
+    callbacks: Sequence[Callback | str],
+    track: str | Sequence[str],
+) -> None:
+    """Leave finished runs in their directories."""
+    if directory is None:
+        raise UserError(f"jobs is {jobs}, and runs side by side lie in directories. Expected out, too.")
+    if not all(isinstance(one, str) for one in callbacks):
+        raise UserError(f"jobs is {jobs}, and other processes have no callbacks of this one. Expected import paths.")
+    tasks = [
+        Task(label, experiment, directory / label, (tuple(callbacks), track))
+        for label, experiment in zip(_labels(experiments), experiments, strict=True)
+        if not is_finished(experiment, directory / label)
+    ]
+    done = len(experiments) - len(tasks)
+    finished(done, len(experiments), "")
+    for place, _ in side_by_side(_make_one, tasks, jobs):
+        done += 1
+        finished(done, len(experiments), tasks[place].label)
+
+
+def _make_one(
+    experiment: Experiment, directory: Path, callbacks: Sequence[Callback | str], track: str | Sequence[str]
+) -> None:
+    simulate_experiment(experiment, directory, callbacks=_told(callbacks, track))
 
 
 def _labels(experiments: Sequence[Experiment]) -> list[str]:

@@ -15,6 +15,9 @@ from typing import Any
 
 from polytempo_client.errors import UserError
 
+OWN_FILES = "polytempo_file_"
+"""How the names of modules begin that are loaded from a file of the user's."""
+
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The message for a name that is not in the table: the nearest right one, and all of them if they are few."""
@@ -72,7 +75,7 @@ def _import(where: str) -> ModuleType:
 
 
 def _load(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"polytempo_file_{file.stem}", file)
+    spec = importlib.util.spec_from_file_location(OWN_FILES + file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -3,7 +3,8 @@
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +28,7 @@ from polytempo.cli.options import (
     AllowImport,
     Callbacks,
     Csv,
+    Jobs,
     Json,
     Quiet,
     Set,
@@ -36,7 +38,7 @@ from polytempo.cli.options import (
     parse_assignments,
     with_options,
 )
-from polytempo.cli.progress import progress_bar
+from polytempo.cli.progress import progress_bar, runs_bar
 from polytempo.cli.projects import new
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
@@ -125,6 +127,7 @@ def run(
 def compare(
     strategies: Annotated[list[str], typer.Argument(help="names of strategies")],
     seeds: Annotated[int, typer.Option(min=1, help="runs per strategy, with seeds SEED, SEED + 1, ...")] = 3,
+    jobs: Jobs = 1,
     set_: Set = [],  # noqa: B006
     out: Out = None,
     callback: Callbacks = [],  # noqa: B006
@@ -139,13 +142,13 @@ def compare(
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
     check_form(as_json, as_csv)
     out = out or new_directory("compare")
-    with progress_bar(quiet) as bar, continuable(f"--out {out}"):
+    with _compared_progress(quiet, jobs) as shown, continuable(f"--out {out}"):
         done = api.compare(
             strategies,
             seeds=seeds,
             out=out,
-            progress=bar.show,
-            begin=bar.begin,
+            jobs=jobs,
+            **shown,
             callbacks=callback,
             track=track,
             parameters=parse_assignments(set_),
@@ -210,6 +213,8 @@ def bench(
     row: Annotated[list[str], typer.Option(help="run only this row, by its label; may be repeated")] = [],  # noqa: B006
     seeds: Annotated[int | None, typer.Option(min=1, help="runs per row")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets lie")] = None,
+    jobs: Jobs = 1,
+    executor: Annotated[str, typer.Option(help="where runs are computed: threads, ray or ray:ADDRESS")] = "threads",
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("results"),
     as_csv: Csv = False,
     quiet: Quiet = False,
@@ -221,7 +226,7 @@ def bench(
     chosen = part_of(benches[name], only, row)
     chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
     with progress_bar(quiet) as bar, continuable(f"--out {out}"):
-        written = run_bench(chosen, benches[name], out, data_dir, bar.begin, bar.show)
+        written = run_bench(chosen, benches[name], out, data_dir, bar.begin, bar.show, jobs, executor)
     if as_csv:
         data = [path for table in written if (path := table.with_suffix(".json")).exists()]
         print("\n".join(bench_csv(json.loads(path.read_text())) for path in data), end="")
@@ -250,6 +255,17 @@ def data_get(
 
 
 data_app.command("proxies")(data_proxies)
+
+
+@contextmanager
+def _compared_progress(quiet: bool, jobs: int) -> Iterator[dict[str, Any]]:
+    """What a comparison tells of its progress, and to whom."""
+    if jobs > 1:
+        with runs_bar(quiet) as tell:
+            yield {"finished": tell, "progress": False}
+    else:
+        with progress_bar(quiet) as bar:
+            yield {"begin": bar.begin, "progress": bar.show}
 
 
 def _note(message: Warning | str, *_: object) -> None:

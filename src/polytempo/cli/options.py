@@ -19,6 +19,7 @@ from polytempo.sim.experiment import Experiment, make_experiment, read_experimen
 GIVEN_OTHERWISE = ("strategy", "parameters", "drift")
 """Fields that most commands take in another form: as an argument, as --set, in a file."""
 
+Jobs = Annotated[int, typer.Option(min=1, help="runs that go on at once, in processes or as tasks of a Ray cluster")]
 Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
 Csv = Annotated[bool, typer.Option("--csv", help="print the table as CSV on stdout")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no table")]

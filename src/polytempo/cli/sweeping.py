@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from polytempo.api import fit_for_a_path
 from polytempo.cli.directories import continuable, new_directory
-from polytempo.cli.options import AllowImport, Csv, Json, Quiet, Set, check_form, experiment_named, with_options
+from polytempo.cli.options import AllowImport, Csv, Jobs, Json, Quiet, Set, check_form, experiment_named, with_options
+from polytempo.cli.progress import runs_bar
 from polytempo.sim.experiment import Experiment
 from polytempo.sweeps.result import Sweep
-from polytempo.sweeps.running import SweepPlan, make_plan, run_sweep
+from polytempo.sweeps.running import make_plan, run_sweep
 from polytempo.sweeps.space import parse_grid, parse_ranges
 from polytempo.sweeps.table import remarks, sweep_csv, sweep_table
 
@@ -30,7 +30,7 @@ def sweep(
         list[str], typer.Option("--range", metavar="NAME=LOW:HIGH[:log]", help="for a search: numbers to draw from")
     ] = [],  # noqa: B006
     seeds: Annotated[int, typer.Option(help="runs per trial, with seeds SEED, SEED + 1, ...")] = 5,
-    jobs: Annotated[int, typer.Option(help="processes")] = 1,
+    jobs: Jobs = 1,
     search: Annotated[str | None, typer.Option(metavar="optuna", help="search instead of trying the grid")] = None,
     trials: Annotated[int | None, typer.Option(help="trials of a search")] = None,
     heat_map: Annotated[
@@ -55,8 +55,8 @@ def sweep(
     out = out or new_directory(f"sweep-{fit_for_a_path(base.strategy)}")
     figure = heat_map or out / "heat-map.png"
     check_ending(figure)
-    with continuable(f"--out {out}"):
-        found = _with_progress(base, plan, out, quiet)
+    with runs_bar(quiet) as tell, continuable(f"--out {out}"):
+        found = run_sweep(base, plan, out, tell)
     found.plot(figure)
     if not quiet:
         _show(found, Console(stderr=as_json or as_csv), table=not as_csv)
@@ -73,18 +73,3 @@ def _show(found: Sweep, console: Console, table: bool) -> None:
         console.print(sweep_table(found, console.width))
     for remark in remarks(found):
         console.print(remark, highlight=False)
-
-
-def _with_progress(base: Experiment, plan: SweepPlan, out: Path, quiet: bool) -> Sweep:
-    """One line while somebody looks."""
-    console = Console(stderr=True)
-    columns = (TextColumn("runs"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = not quiet and console.is_terminal
-    words = TextColumn("{task.description}")
-    with Progress(*columns, words, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task("")
-
-        def tell(done: int, total: int, trial: str) -> None:
-            bar.update(task, completed=done, total=total, description=trial)
-
-        return run_sweep(base, plan, out, tell)

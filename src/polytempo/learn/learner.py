@@ -63,6 +63,10 @@ class Assignment:
     memory: ClientMemory | None = None
     """What the client remembers of its own models; None if it has none yet."""
 
+    def tensors(self) -> list[Tensor]:
+        """Those that assignments of other clients may hold as well."""
+        return [*self.order.tensors(), *(send.weights for _, send in self.sends), self.y]
+
 
 class CarriedOut(NamedTuple):
     """What comes of an assignment: what the client hands in, and what it keeps."""
@@ -72,6 +76,22 @@ class CarriedOut(NamedTuple):
     """The model that the client trained, its private layers included: what it hands in may be another."""
     memory: ClientMemory | None = None
     """Where the order is personal or layers are private; None: nothing new (training diverged)."""
+
+
+def _made_again(
+    module: nn.Module,
+    engine: str,
+    loss: Loss,
+    metric: Metric | PerSample,
+    probe: tuple[Tensor, Tensor] | None,
+    layers: PrivateLayers,
+) -> "Learner":
+    return _with_layers(Learner(module, engine, loss, metric, probe), layers)
+
+
+def _with_layers(learner: "Learner", layers: PrivateLayers) -> "Learner":
+    learner.layers = layers
+    return learner
 
 
 @dataclass(frozen=True)
@@ -96,6 +116,7 @@ class Learner:
         metric: Metric | PerSample = ACCURACY,
         probe: tuple[Tensor, Tensor] | None = None,
     ) -> None:
+        self._made_of = module, engine, loss, metric, probe
         self.layers = PrivateLayers(schema_of(module))
         self._normalises_batches = any(
             isinstance(part, _BatchNorm) for part in set(module.modules()) - set(frozen_parts(module))
@@ -118,9 +139,17 @@ class Learner:
     def with_private(self, names: Sequence[str], initial: Tensor) -> "Learner":
         """The same learner for clients that keep these layers. ``initial`` are the weights that the model begins
         with."""
-        divided = copy.copy(self)
-        divided.layers = PrivateLayers(self.layers.model, names, initial)
-        return divided
+        return _with_layers(copy.copy(self), PrivateLayers(self.layers.model, names, initial))
+
+    def __copy__(self) -> "Learner":
+        """One that shares its engine."""
+        made = object.__new__(Learner)
+        vars(made).update(vars(self))
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A learner travels as what it was made of. Who takes it in another process makes and compiles its own."""
+        return _made_again, (*self._made_of, self.layers)
 
     def carry_out(self, a: Assignment) -> CarriedOut:
         """What the client hands in and keeps. Questions are answered only where the trained weights are finite."""

@@ -3,20 +3,20 @@ API all make one of these."""
 
 import hashlib
 import json
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import Given
-from polytempo.core.registry import check_imports, names_code
+from polytempo.core.registry import check_imports, names_code, quoted
 from polytempo.core.validation import validated
 from polytempo.learn.goals import Goal, goal_by_name
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
+from polytempo.sim.executors.cluster import AT, check_executor
 from polytempo.sim.given import taken
 from polytempo.strategies import Strategy, make_strategy, strategies
 from polytempo.strategies.base.strategy import strategy_class
@@ -88,7 +88,12 @@ class Experiment(StrategySettings):
     patience: int | None = Field(None, ge=1, description="stop after this many evaluations without a better metric")
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
-    workers: int | None = Field(None, ge=1, description="training threads (default: one per core); changes no result")
+    executor: Annotated[str, AfterValidator(check_executor)] = Field(
+        "threads", description="where training is computed: threads, ray or ray:ADDRESS; changes no result"
+    )
+    workers: int | None = Field(
+        None, ge=1, description="threads or processes that compute (default: one per core); changes no result"
+    )
 
     _behaviour: Behaviour = PrivateAttr()
     _objects: Mapping[str, Given] = PrivateAttr(default_factory=dict)
@@ -151,13 +156,10 @@ class Experiment(StrategySettings):
             )
         return super().make()
 
-    def worker_count(self) -> int:
-        return self.workers or len(os.sched_getaffinity(0))
-
     def settings(self) -> dict[str, Any]:
         """All fields that decide the result, as plain JSON data."""
         unused = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
-        return json.loads(self.model_dump_json(exclude={"workers", "data_dir", *unused}))
+        return json.loads(self.model_dump_json(exclude={"executor", "workers", "data_dir", *unused}))
 
     def files(self) -> dict[str, str]:
         """The SHA-256 of every file that the settings name and that exists: devices, partition, initial weights, own
@@ -200,6 +202,7 @@ def read_experiment(
     stranger's."""
     given = read_toml(path)
     _check_imports(path, {**given, **settings}, allowed, list(map(str, settings.values())))
+    _check_cluster(path, given, settings)
     if "strategy" not in given:
         raise UserError(f'{path} names no strategy. Expected a line such as strategy = "fedasync".')
     devices = given.get("devices")
@@ -228,6 +231,16 @@ def _check_imports(path: Path, given: Mapping[str, Any], allowed: Collection[str
     if data_file(named.get("data", "")) is not None:
         del named["data"]
     check_imports(str(path), {field: code for field, code in named.items() if not names_code(code, vouched)}, allowed)
+
+
+def _check_cluster(path: Path, given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Who runs a cluster may run code here."""
+    named = str(given.get("executor", ""))
+    if named.startswith(AT) and "executor" not in settings:
+        raise UserError(
+            f"{path} names a Ray cluster, {named}. Whoever runs it can run code with your rights: if you trust it, "
+            f"repeat it on the command line: --executor {quoted(named)}"
+        )
 
 
 def _sha256(path: Path) -> str:

@@ -72,8 +72,7 @@ def kept_models(simulator: Simulator) -> dict[str, dict[str, Tensor]]:
     """What a finished simulation keeps, by kind."""
     clients, evaluator = range(len(simulator.federation)), simulator.evaluator
     kept = {"served": served_models(simulator.strategy, clients)}
-    used = evaluator.used_models(simulator.clients.generation)
-    for which, held in (("own", evaluator.own if evaluator.has_room else None), ("used", used)):
+    for which, held in (("own", evaluator.own if evaluator.has_room else None), ("used", simulator.used_models)):
         if held is not None:
             views = {client: simulator.learner.layers.model.views(held[client]) for client in sorted(held)}
             kept[which] = named_models(views, {client: client for client in views})

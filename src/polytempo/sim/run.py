@@ -28,6 +28,8 @@ from polytempo.sim.directory import (
     write_json,
     write_models,
 )
+from polytempo.sim.executors import make_executor
+from polytempo.sim.executors.cluster import connected
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.kept_models import KeptModels, builder, inputs_row, kept_models
 from polytempo.sim.records.evaluation import Stop
@@ -92,7 +94,7 @@ def run_experiment(
     """Simulate to the end. With a directory, leave a run there; a run that was cut off there goes on from its last
     checkpoint and ends as if nothing had happened. The watcher looks on until the last event."""
     history, clock = History(), _Clock()
-    with one_thread():
+    with one_thread(), connected(experiment.executor, experiment.workers):
         simulator = _build(experiment, history, objects or {})
         config = config_of(experiment, simulator.strategy)
         with claimed(directory):
@@ -160,7 +162,8 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     initial, given = begun_with(experiment, proxy_sets_of(experiment, world), initial, objects)
     stop = _stop(experiment, clients)
     experiment.begin(strategy, initial, world.learner.schema, stop.updates, given)
-    return Simulator(strategy, world, stop, experiment.eval_every or clients, experiment.worker_count(), history)
+    executor = make_executor(experiment.executor, world.worker(), experiment.workers)
+    return Simulator(strategy, world, stop, experiment.eval_every or clients, executor, history)
 
 
 def _stop(experiment: Experiment, clients: int) -> Stop:
@@ -189,7 +192,7 @@ def _simulate(
     began = saved_at = shown_at = time.perf_counter()
 
     def read_clock() -> None:
-        spent = simulator.pool.spent()
+        spent = simulator.executor.spent()
         clock.wall = before.wall + time.perf_counter() - began
         clock.training = before.training + spent.training_cpu
         clock.working = before.working + spent.working_wall
@@ -347,7 +350,8 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
         "eval_every": simulator.eval_every,
         "engine": type(simulator.learner.engine).__name__,
         "metric": simulator.learner.metric.scale(),
-        "workers": simulator.pool.workers,
+        **({} if experiment.executor == "threads" else {"executor": experiment.executor}),
+        "workers": simulator.executor.workers,
         "inputs": inputs_row(inputs_of(simulator.federation.dataset)),
         "used_is_served": simulator.strategy.personal() is None and not simulator.learner.layers.names,
         **(

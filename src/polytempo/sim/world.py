@@ -14,6 +14,7 @@ from polytempo.learn.flat import read_vector
 from polytempo.learn.learner import Learner, make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import WARM_UP_EPOCHS, ProxySets
+from polytempo.sim.executors.work import SharedWorker
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.uploads import Uploads
 from polytempo.strategies import Strategy
@@ -48,6 +49,10 @@ class World:
     def x(self) -> Tensor:
         """Features of the whole data set."""
         return torch.from_numpy(self.federation.dataset.x)
+
+    def worker(self) -> SharedWorker:
+        """What carries out the jobs of this world's clients."""
+        return SharedWorker(self.learner, self.x, torch.from_numpy(self.federation.dataset.y))
 
     @cached_property
     def fingerprints(self) -> np.ndarray:

@@ -2,10 +2,9 @@
 a sweep goes on where it was stopped, and finished runs are taken as they are."""
 
 import hashlib
-import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from polytempo.report.facts.scales import common_scale
 from polytempo.report.notebook import bar, live_line
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished, write_json
+from polytempo.sim.executors.side_by_side import Report, Task, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
@@ -35,9 +35,6 @@ from polytempo.sweeps.space import (
 VALIDATION_SHARE = 0.2
 """Where the user does not say."""
 FIGURES = "sweep.json"
-
-Report = Callable[[int, int, str], None]
-"""(runs finished, runs in all, the trial of the last one)"""
 
 
 @dataclass(frozen=True)
@@ -169,41 +166,44 @@ def _all_of(
     base: Experiment, plan: SweepPlan, choices: Sequence[Assigned], directory: Path, tell: Report
 ) -> list[Trial]:
     """These trials with all seeds."""
-    from joblib import Parallel, delayed  # here, because only sweeps need it
-
-    tasks = [
-        (experiment_with(base, assigned, seed), directory / _label(assigned) / f"seed-{seed}", number)
-        for number, assigned in enumerate(choices)
-        for seed in _seeds(base, plan)
+    trials = [
+        [
+            Task(_words(assigned), experiment_with(base, assigned, seed), directory / _label(assigned) / f"seed-{seed}")
+            for seed in _seeds(base, plan)
+        ]
+        for assigned in choices
     ]
-    open_tasks = [task for task in tasks if not is_finished(*task[:2])]
-    failures: dict[int, str] = {}
+    tasks = [task for trial in trials for task in trial]
+    open_tasks = [task for task in tasks if not is_finished(task.experiment, task.directory)]
+    failures: dict[Path, str] = {}
     finished = len(tasks) - len(open_tasks)
     tell(finished, len(tasks), "")
-    workers = max(1, len(os.sched_getaffinity(0)) // plan.jobs)
-    parallel = Parallel(n_jobs=min(plan.jobs, max(len(open_tasks), 1)), batch_size=1, return_as="generator_unordered")
-    for number, failure in parallel(delayed(_finish)(*task, workers) for task in open_tasks):
+    for place, failure in side_by_side(_finish, open_tasks, plan.jobs):
         finished += 1
         if failure:
-            failures[number] = failure
-        tell(finished, len(tasks), _words(choices[number]))
+            failures[open_tasks[place].directory] = failure
+        tell(finished, len(tasks), open_tasks[place].label)
     return [
-        Trial(assigned, tuple(_loaded(tasks, number)), failures.get(number, ""))
-        for number, assigned in enumerate(choices)
+        Trial(assigned, tuple(_loaded(trial)), next((failures[d] for d in _directories(trial) if d in failures), ""))
+        for assigned, trial in zip(choices, trials, strict=True)
     ]
 
 
-def _finish(experiment: Experiment, directory: Path, number: int, workers: int) -> tuple[int, str]:
-    """One run, in whatever process; the number of its trial, and why training diverged if it did."""
+def _directories(trial: Sequence[Task]) -> list[Path]:
+    return [task.directory for task in trial]
+
+
+def _finish(experiment: Experiment, directory: Path) -> str:
+    """One run, in whatever process; why training diverged, if it did."""
     try:
-        run_experiment(experiment.model_copy(update={"workers": experiment.workers or workers}), directory)
+        run_experiment(experiment, directory)
     except DivergenceError as error:
-        return number, str(error)
-    return number, ""
+        return str(error)
+    return ""
 
 
-def _loaded(tasks: Sequence[tuple[Experiment, Path, int]], number: int) -> list[Run]:
-    return [Run.load(path) for experiment, path, of in tasks if of == number and is_finished(experiment, path)]
+def _loaded(tasks: Sequence[Task]) -> list[Run]:
+    return [Run.load(task.directory) for task in tasks if is_finished(task.experiment, task.directory)]
 
 
 def _seeds(base: Experiment, plan: SweepPlan) -> range:

@@ -12,6 +12,7 @@ from polytempo.core.orders import Work
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
 from polytempo.learn.proxies import ProxySets
+from polytempo.sim.executors.threads import Threads
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.history import History
 from polytempo.sim.simulator import Simulator
@@ -128,4 +129,4 @@ def simulator(
         asking=None if asking is None else parse_asking(asking),
         uploads=uploads or Uploads(),
     )
-    return Simulator(strategy, world, stop or Stop(updates=12), eval_every=6, workers=workers, history=History())
+    return Simulator(strategy, world, stop or Stop(updates=12), 6, Threads(world.worker(), workers), History())
