@@ -33,6 +33,7 @@ SERVE = {
     "paths": 0,
     "logs": 0,
     "addresses": 0,
+    "storage": 1,
     "state": 1,
     "protocol": 2,
     "journal": 3,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.cli import main as cli
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.journal.journal import Journal
 from support.serving import free_port
 
 CLIENTS = 8

@@ -14,13 +14,13 @@ from safetensors.numpy import save_file
 from polytempo.core.errors import UserError
 from polytempo.serve.client.client import Client, Task
 from polytempo.serve.client.connection import RefusedError
-from polytempo.serve.journal.database import JournalError
 from polytempo.serve.protocol.framing import FRAME_BYTES
 from polytempo.serve.protocol.wire_pb2 import Head, Ready
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import ANSWER_BYTES
 from polytempo.serve.server.decisions import Reply
 from polytempo.serve.server.network.outbox import WAITING_MESSAGES, GrpcSession, Outbox
+from polytempo.serve.storage.errors import JournalError
 from support.serving import ManualClock, free_port, hosted, nudge, running, settled
 
 pytestmark = pytest.mark.usefixtures("short_pauses")

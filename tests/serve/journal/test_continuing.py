@@ -13,13 +13,13 @@ from polytempo.core.state import digest
 from polytempo.serve.journal import opening, recovery
 from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
-from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.failures import DependentError, UnreplayableError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.paths import APPLYING
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.watchdog import opened_in_time
 from polytempo.serve.state.service import Service
+from polytempo.serve.storage.errors import JournalError
 from support import bad_methods
 from support.damage import flip
 from support.serving import Hosted, hosted, join_all, journal_files, refused, restarted, some_events, without

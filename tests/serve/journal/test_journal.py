@@ -20,12 +20,12 @@ from polytempo.core.errors import UserError
 from polytempo.core.model.schema import Schema
 from polytempo.core.state import digest
 from polytempo.serve.journal import snapshots as snapshots_module
-from polytempo.serve.journal import store as journal_module
-from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.files import store as store_module
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.state.events import Event, Push
+from polytempo.serve.storage.errors import DamagedError, JournalError
 from support.serving import hosted, restarted, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")
@@ -142,7 +142,7 @@ def test_an_update_with_more_answers_than_one_call_writes_is_read_back(tmp_path:
 
 
 def test_bodies_go_on_in_a_new_file_when_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 300)
+    monkeypatch.setattr(store_module, "SEGMENT_BYTES", 300)
     with new_journal(tmp_path) as journal:
         written = [update(number, torch.full((7,), float(number))) for number in range(1, 8)]
         for event in written:
@@ -158,7 +158,7 @@ def test_pruning_keeps_a_journal_bounded_and_every_kept_state_can_be_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots_module, "SNAPSHOT_EVENTS", 20)
-    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(store_module, "SEGMENT_BYTES", 2000)
     with hosted(tmp_path) as served:
         journal, states, sizes = served.host.journal, {}, []
         served.hello(0)
@@ -168,7 +168,7 @@ def test_pruning_keeps_a_journal_bounded_and_every_kept_state_can_be_rebuilt(
             states[journal.last] = served.digest()
             sizes.append(sum(path.stat().st_size for path in served.directory.glob("*[!l]")))
             assert len(list(served.directory.iterdir())) < 20
-            assert journal._query("SELECT count(*) FROM events")[0][0] <= 60
+            assert journal.store.query("SELECT count(*) FROM events")[0][0] <= 60
         assert max(sizes[75:]) <= 1.2 * max(sizes[:75])
         oldest = journal.snapshots()[0]
         assert len(journal.snapshots()) == 2

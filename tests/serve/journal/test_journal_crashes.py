@@ -13,9 +13,9 @@ from safetensors.numpy import save_file
 from polytempo.core.events import Update
 from polytempo.core.streams import stream
 from polytempo.serve.journal import snapshots as snapshots_module
-from polytempo.serve.journal.database import DamagedError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.storage.errors import DamagedError
 from polytempo.strategies import Strategy
 from support.serving import Hosted, hosted, journal_files, restarted, some_events, tiny_settings
 
@@ -101,17 +101,8 @@ def test_a_crash_while_a_journal_is_begun_leaves_one_that_can_be_begun(
     def crash(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    where = {"database": "describe", "about": "snapshot", "snapshot file": "_transaction"}[point]
-    if point == "snapshot file":
-        describe = Journal.describe
-
-        def describe_and_break(journal: Journal, about: dict[str, Any]) -> None:
-            describe(journal, about)
-            monkeypatch.setattr(Journal, "_transaction", crash)
-
-        monkeypatch.setattr(Journal, "describe", describe_and_break)
-    else:
-        monkeypatch.setattr(Journal, where, crash)
+    where = {"database": "describe", "about": "snapshot", "snapshot file": "add_snapshot"}[point]
+    monkeypatch.setattr(Journal, where, crash)
     service = tiny_settings(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         open_service(tmp_path / "journal", service)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from polytempo.serve.journal.continuing import Consent
-from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.storage.errors import DamagedError, JournalError
 from support.damage import flip, shorten
 from support.serving import Hosted, hosted, journal_files, refused, restarted, some_events
 
@@ -91,7 +91,7 @@ def test_a_lost_first_model_is_a_clear_error(content: bytes | None, tmp_path: Pa
         path = served.directory / "initial.safetensors"
         path.unlink() if content is None else path.write_bytes(content)
         served.close()
-        with pytest.raises(JournalError, match=r"initial.safetensors cannot be read.*Restore"):
+        with pytest.raises(JournalError, match=r"first model.* cannot be read.*Restore"):
             open_service(served.directory, served.settings)
 
 

@@ -10,10 +10,10 @@ from polytempo.core.registry import source_file
 from polytempo.core.state import digest
 from polytempo.serve.journal import opening
 from polytempo.serve.journal.continuing import Consent
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies.base.strategy import strategy_class
 from support.damage import flip
 from support.serving import Hosted, hosted, journal_files, restarted, some_events

@@ -9,10 +9,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.journal.store import Journal
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.claims import CappedSamples
 from polytempo.strategies.parts.robust import Robust

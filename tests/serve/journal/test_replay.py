@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from polytempo.cli.main import app
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import newest, replay, what_if
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.server.status import read_status
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies import Strategy, strategy
 from polytempo.strategies.parts.clusters import Clusters
 from support.serving import hosted, nudge, running, some_events, tiny_settings

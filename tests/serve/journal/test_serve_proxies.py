@@ -15,10 +15,10 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.state import load
 from polytempo.learn.models import Inputs
-from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import code_versions, open_service
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies import Strategy
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.proxies import read_proxies

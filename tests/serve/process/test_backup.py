@@ -21,11 +21,11 @@ from polytempo.serve.access.enrolment import enrol, make_code
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.journal import copying, opening
-from polytempo.serve.journal import store as journals
 from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
+from polytempo.serve.journal.files import store as journals
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, DATABASE
 from polytempo.serve.process.backup import Manifest, back_up
 from polytempo.serve.process.backup import restore as restore_backup

@@ -17,9 +17,9 @@ from polytempo.core.errors import PassingError, UserError
 from polytempo.core.state import digest
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import make_tokens
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import existing_journal
 from polytempo.serve.journal.replay import replay
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, JOURNAL, STATUS
 from polytempo.serve.process.backup import back_up
 from polytempo.serve.process.erasing import erase, erasures
@@ -247,7 +247,9 @@ def crashed(service: Path, to: Path, at: str, monkeypatch: pytest.MonkeyPatch) -
     return to
 
 
-STEPS = ("_take_access", "_begin_anew", "pack", "begin_anew")
+STORE = "polytempo.serve.journal.files.store"
+ERASING = "polytempo.serve.process.erasing"
+STEPS = (f"{ERASING}._take_access", f"{ERASING}._begin_anew", f"{ERASING}.pack", f"{STORE}.FileStore.begin_anew")
 
 
 @pytest.mark.parametrize("at", STEPS)
@@ -256,19 +258,19 @@ def test_a_crash_before_the_new_state_counts_leaves_the_old_service(
 ) -> None:
     before = replay(service / JOURNAL).service.digest()
     to = tmp_path_factory.mktemp("crashed") / "service"
-    left = crashed(service, to, f"polytempo.serve.process.erasing.{at}", monkeypatch)
+    left = crashed(service, to, at, monkeypatch)
     assert replay(left / JOURNAL).service.digest() == before
     assert not erase(left, ERASED).was_done
     assert found_in(left, ERASED) == []
 
 
-@pytest.mark.parametrize("at", ["process.erasing.scrub", "journal.scrubbing.sync_directory"])
+@pytest.mark.parametrize("at", [f"{STORE}.FileStore.scrub", f"{STORE}.sync_directory"])
 def test_a_crash_after_it_leaves_the_new_service_and_the_same_command_scrubs_the_files(
     service: Path, at: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = of_others(service)
     to = tmp_path_factory.mktemp("crashed") / "service"
-    left = crashed(service, to, f"polytempo.serve.{at}", monkeypatch)
+    left = crashed(service, to, at, monkeypatch)
     assert ERASED not in replay(left / JOURNAL).service.members
     assert of_others(left) == before
     assert erase(left, ERASED).was_done
@@ -282,7 +284,7 @@ def test_a_disk_that_is_full_leaves_the_old_service(service: Path, monkeypatch: 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("polytempo.serve.journal.store.save_packed", full)
+    monkeypatch.setattr("polytempo.serve.journal.files.store.save_packed", full)
     with pytest.raises(PassingError, match="No space left on device"):
         erase(service, ERASED)
     monkeypatch.undo()

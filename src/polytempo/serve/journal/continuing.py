@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.leaving_out import leave_out_options
 from polytempo.serve.journal.recovery import Deviation, newest_snapshot, recover
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.paths import STATUS
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Service
+from polytempo.serve.storage.errors import DamagedError, JournalError
 
 RENUMBERED_BY = 10**12
 """When events were lost or left out, orders are numbered so far ahead that no client's old task is taken for a new one,
@@ -54,7 +54,7 @@ def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[
     known = _last_known_event(journal.directory)
     if known > journal.last and not consent.lose_tail:
         raise JournalError(
-            f"The journal in {journal.directory} ends at event {journal.last}, and event {known} had happened: the "
+            f"The journal in {journal.name} ends at event {journal.last}, and event {known} had happened: the "
             "database has lost its end. Nothing was changed. Restore it from a backup, or start with --lose-tail."
         )
     until = _end_of_replay(journal, versions, consent)
@@ -120,7 +120,7 @@ def _end_of_replay(journal: Journal, versions: Mapping[str, str], consent: Conse
     applying.name(fatal)
     raise JournalError(
         f"Event {fatal} ({journal.description_of(fatal)}) was being applied when the server on the journal in "
-        f"{journal.directory} last ended, and again when it was replayed: the strategy hangs, uses up the memory or "
+        f"{journal.name} last ended, and again when it was replayed: the strategy hangs, uses up the memory or "
         f"ends the process. Nothing was changed. Start with {leave_out_options({fatal}, consent.leave_out)} to go on "
         "without it; mend the strategy and start with --accept-version; start again to try once more; or, as a last "
         f"resort, start with --lose-tail to lose event {fatal} and everything after it."
@@ -135,7 +135,7 @@ def _newly_left_out(journal: Journal, given: Sequence[range]) -> tuple[range, ..
     for events in new:
         if not newest < events.start <= journal.last:
             raise UserError(
-                f"Event {events.start} cannot be left out: the journal in {journal.directory} replays events "
+                f"Event {events.start} cannot be left out: the journal in {journal.name} replays events "
                 f"{newest + 1} to {journal.last}. Give the number that the error names."
             )
     return new
@@ -181,7 +181,7 @@ def _end_for_other_version(journal: Journal, versions: Mapping[str, str], consen
         if died_in is not None:
             advice = f"It died in event {died_in} ({journal.description_of(died_in)}). S"
         raise JournalError(
-            f"The journal in {journal.directory} was written by another version ({', '.join(changed)} changed), which "
+            f"The journal in {journal.name} was written by another version ({', '.join(changed)} changed), which "
             f"did not stop cleanly: {tail} events after its last snapshot are not replayed bit for bit. {advice}tart "
             "with --accept-version to replay them with this version, with --leave-out EVENT as well for what it cannot "
             "take; or with --lose-tail to lose them."

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from polytempo.core.errors import PassingError, UserError
-from polytempo.serve.journal.database import DamagedError, connect, reading
+from polytempo.serve.journal.files.database import connect, reading
+from polytempo.serve.journal.files.store import FileStore
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import recorded_settings
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import DATABASE, INITIAL, PROXIES
+from polytempo.serve.storage.errors import DamagedError
 
 TRIES = 5
 """The server may forget what is being copied; then everything is copied anew, so many times."""
@@ -57,8 +59,9 @@ def copy_journal(source: Path, target: Path) -> JournalCopy:
         target.mkdir(mode=0o700)
         with tempfile.TemporaryDirectory(prefix="polytempo-backup-") as own:
             _copy_database(source, Path(own))
-            with closing(Journal(Path(own))) as journal:
-                event, sizes, settings = journal.last, journal.files(), recorded_settings(journal).lasting()
+            store = FileStore(Path(own))
+            with closing(Journal(Path(own), store)) as journal:
+                event, sizes, settings = journal.last, store.files(), recorded_settings(journal).lasting()
             sizes |= {name: (source / name).stat().st_size for name in (INITIAL, PROXIES) if (source / name).exists()}
             try:
                 sha256 = _copy_files(source, target, sizes)

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 import polytempo
-from polytempo.core.disk.files import make_directory
 from polytempo.core.errors import UserError
 from polytempo.core.model.schema import Schema
 from polytempo.core.registry import check_imports, source_file
@@ -21,7 +21,7 @@ from polytempo.core.validation import refusal
 from polytempo.core.versions import versions
 from polytempo.learn.proxies import WARM_UP_EPOCHS
 from polytempo.serve.journal.continuing import NO_CONSENT, Consent, code_of, continued
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.proxies import (
     check_needed,
     check_unchanged,
@@ -31,10 +31,10 @@ from polytempo.serve.journal.proxies import (
     proxies_digest,
 )
 from polytempo.serve.journal.settings import CHANGEABLE, MAY_NAME_CODE, ServiceSettings
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES
 from polytempo.serve.protocol.welcome import check_welcome_fits
 from polytempo.serve.state.service import Service
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import write_proxies
 
@@ -136,14 +136,10 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
         "proxies": None if proxies is None else proxies_digest(proxies),
     }
     service = begin()
-    try:
-        make_directory(directory, 0o700)
-        save({"weights": initial}, directory / INITIAL, 0o600)
-        if proxies is not None:
-            write_proxies(directory / PROXIES, proxies, 0o600)
-    except OSError as error:
-        raise UserError(f"Cannot keep a journal in {directory}: {error.strerror}. Choose another --dir.") from None
-    journal = Journal.begin(directory, about, service.save_state())
+    files: dict[str, Callable[[Path], None]] = {INITIAL: lambda path: save({"weights": initial}, path, 0o600)}
+    if proxies is not None:
+        files[PROXIES] = partial(write_proxies, data=proxies, mode=0o600)
+    journal = Journal.begin(directory, about, service.save_state(), files)
     journal.applying.use_code(code_of(code_versions(settings)))
     journal.applying.clear(journal.last)
     return Opened(journal, service, begin)
@@ -162,7 +158,7 @@ def _lasting_settings(journal: Journal, settings: ServiceSettings) -> ServiceSet
     different = next((name for name in asked if name in compared and kept[name] != asked[name]), None)
     if different is not None:
         raise UserError(
-            f"{journal.directory} holds another service ({different} is {kept[different]!r} there, "
+            f"{journal.name} holds another service ({different} is {kept[different]!r} there, "
             f"{asked[different]!r} here). Choose another --dir, or start it with the same settings."
         )
     return settings.model_copy(update={name: getattr(known, name) for name in kept})
@@ -176,7 +172,7 @@ def _check_init(journal: Journal, settings: ServiceSettings) -> None:
     schema, initial = settings.first_model()
     if schema.shapes != journal.schema.shapes or not torch.equal(initial, _read_initial(journal)):
         raise UserError(
-            f"{settings.init} is not the model that the service in {journal.directory} began with. Leave --init out to "
+            f"{settings.init} is not the model that the service in {journal.name} began with. Leave --init out to "
             "go on with the service, or choose another --dir to begin one with this model."
         )
 
@@ -203,7 +199,7 @@ def settings_of(journal: Journal, allowed: Collection[str] = ()) -> ServiceSetti
     """The settings that a journal was begun with. Those that name code are refused unless the operator allows these
     very import paths: whoever can write a journal, or a backup of it, could run any code otherwise."""
     settings = recorded_settings(journal)
-    check_imports(f"The journal in {journal.directory}", settings.import_paths(), allowed)
+    check_imports(f"The journal in {journal.name}", settings.import_paths(), allowed)
     return settings
 
 
@@ -212,16 +208,16 @@ def recorded_settings(journal: Journal) -> ServiceSettings:
     defaults. Make nothing of it: it may name any code. ``settings_of`` is for that."""
     if journal.about.get("format") != FORMAT:
         raise JournalError(
-            f"The journal in {journal.directory} was written by Polytempo 0.1, which this version cannot read. Begin a "
+            f"The journal in {journal.name} was written by Polytempo 0.1, which this version cannot read. Begin a "
             "new service in another --dir; to look at the old one, install polytempo 0.1."
         )
     try:
         settings = ServiceSettings.model_validate(NOT_YET | journal.about["settings"])
     except ValidationError as error:
-        raise refusal(error, f"The settings in the journal in {journal.directory}") from None
+        raise refusal(error, f"The settings in the journal in {journal.name}") from None
     if paths := sorted(settings.model_fields_set & CHANGEABLE):
         raise JournalError(
-            f"The journal in {journal.directory} names files to read ({', '.join(paths)}). No journal of Polytempo "
+            f"The journal in {journal.name} names files to read ({', '.join(paths)}). No journal of Polytempo "
             "does: somebody has changed it. Restore it from a backup."
         )
     return settings
@@ -229,9 +225,11 @@ def recorded_settings(journal: Journal) -> ServiceSettings:
 
 def _read_initial(journal: Journal) -> Tensor:
     try:
-        initial: Tensor = load(journal.directory / INITIAL)["weights"]
-        return initial
+        with journal.file(INITIAL) as path:
+            initial: Tensor = load(path)["weights"]
+            return initial
     except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise JournalError(
-            f"{journal.directory / INITIAL} cannot be read: {error}. Restore it from a backup."
+            f"The first model, {INITIAL} of the journal in {journal.name}, cannot be read: {error}. Restore it from a "
+            "backup."
         ) from None

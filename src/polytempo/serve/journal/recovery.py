@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polytempo.core.errors import StrategyError
-from polytempo.serve.journal.database import DamagedError, JournalError
 from polytempo.serve.journal.failures import DependentError, Failure, UnreplayableError
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched, Service
+from polytempo.serve.storage.errors import DamagedError, JournalError
 
 MOST_FAILURES = 20
 """Events that the strategy cannot take, before the search for more ends. Each costs another replay."""
@@ -101,9 +101,9 @@ def recover(
     if failure is not None and not refused:
         refused = [failure]
     if refused:
-        raise UnreplayableError(journal.directory, refused, deviation.left_out, deviation.dependents)
+        raise UnreplayableError(journal.name, refused, deviation.left_out, deviation.dependents)
     if deviation.dependents:
-        raise DependentError(journal.directory, deviation.dependents, deviation.left_out)
+        raise DependentError(journal.name, deviation.dependents, deviation.left_out)
     for number, one in failures.items():
         why, what = repr(one.error), one.event.description
         log("event left out", level=logging.WARNING, number=number, description=what, reason=why)
@@ -162,5 +162,5 @@ def newest_snapshot(journal: Journal, until: int | None = None) -> tuple[int, di
             except DamagedError as error:
                 log("snapshot damaged", level=logging.ERROR, number=number, reason=str(error))
     raise JournalError(
-        f"No snapshot of the journal in {journal.directory} can be read. Nothing was changed. Restore it from a backup."
+        f"No snapshot of the journal in {journal.name} can be read. Nothing was changed. Restore it from a backup."
     )

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from polytempo.core.state import pack
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.recovery import recover
-from polytempo.serve.journal.snapshot_files import Snapshot
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.journal.store import Snapshot
 from polytempo.serve.logs import log
 from polytempo.serve.state.service import Service
 

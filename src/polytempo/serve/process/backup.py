@@ -29,10 +29,10 @@ from polytempo.serve.access.roster import Roster, with_tables
 from polytempo.serve.access.signing import backup_signer, backup_verifier, is_signed_by
 from polytempo.serve.journal.continuing import NO_CONSENT, RENUMBERED_BY, Consent
 from polytempo.serve.journal.copying import COPIED, copy_file, copy_journal, write_new
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import existing_journal, open_service, recorded_settings
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.snapshots import Snapshots
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, JOURNAL, OPERATIONS
 from polytempo.serve.process.backup_files import copy_checked, damaged, read_checked, read_small
 from polytempo.serve.state.events import Event

@@ -22,8 +22,8 @@ from polytempo.serve.access.live import Access, release
 from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.access.tokens import revoke_client
 from polytempo.serve.addresses import check_free
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import Opened, open_service, recorded_settings
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS, SERVER_CERTIFICATE
 from polytempo.serve.process.ending import StuckError, end_process, threads_since, without_waiting

@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.leaving_out import leave_out_options
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.supervisor import tell_supervisor

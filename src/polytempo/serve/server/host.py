@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import Opened
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshots import Snapshots, keep_state
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.clock import Clock
@@ -35,6 +34,7 @@ from polytempo.serve.server.status import WRITTEN_EVERY, StatusFile, StatusSourc
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched
+from polytempo.serve.storage.errors import JournalError
 
 JOURNAL_RETRY = 1.0
 """Seconds until something due is tried again when the journal could not be written."""

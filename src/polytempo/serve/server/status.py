@@ -16,8 +16,8 @@ from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.access.roster import Roster
-from polytempo.serve.journal.database import is_taken
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.journal.files.database import is_taken
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.logs import log
 from polytempo.serve.paths import STATUS
 from polytempo.serve.server.requests import Session

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from polytempo.core.disk.files import sync_directory
-from polytempo.serve.journal.database import DamagedError
 from polytempo.serve.journal.rows import EventRow
 from polytempo.serve.protocol.framing import Buffer
+from polytempo.serve.storage.errors import DamagedError
 
 SEGMENT_BYTES = 64 << 20
 """A file that is longer is followed by another."""
