@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from polytempo.serve.client import connection as connection_module
 from polytempo.sim import run as run_module
+from support.postgres import Server, postgres
 from support.serving import Running, running
 
 settings.register_profile("untimed", deadline=None)  # no test is timed: machines are busy, and first calls compile
@@ -24,6 +25,21 @@ def _logs_go_where_they_went() -> Iterator[None]:
     yield
     logger.handlers, logger.propagate, logger.level = before
     logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[Server]:
+    """A PostgreSQL server, one for all tests of a process."""
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["files", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The service in the test's directory is kept in files, and then in a database."""
+    if request.param == "postgres":
+        request.getfixturevalue("database").new_store(tmp_path)
+    return str(request.param)
 
 
 @pytest.fixture

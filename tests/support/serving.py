@@ -4,6 +4,7 @@ pretend to train."""
 import asyncio
 import itertools
 import os
+import shutil
 import socket
 import threading
 import time
@@ -26,7 +27,7 @@ from polytempo.serve.client.client import Client, Task
 from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings
-from polytempo.serve.paths import ACCESS
+from polytempo.serve.paths import ACCESS, JOURNAL
 from polytempo.serve.process.running import serve_until
 from polytempo.serve.protocol.wire_pb2 import Head, Hello
 from polytempo.serve.server.host import Host
@@ -36,10 +37,11 @@ from polytempo.serve.server.operations import Operations
 from polytempo.serve.server.shared import Shared
 from polytempo.strategies import Strategy
 from polytempo.testing.hosting import FakeSession as FakeSession
-from polytempo.testing.hosting import Hosted, operations_of, tiny_settings
+from polytempo.testing.hosting import Hosted as HostedInFiles
 from polytempo.testing.hosting import ManualClock as ManualClock
-from polytempo.testing.hosting import hosted as hosted
+from polytempo.testing.hosting import operations_of, tiny_settings
 from polytempo.testing.hosting import restarted as restarted
+from support.postgres import copy_store, is_in_database
 
 # gRPC's engine for asyncio ends with the last server and begins with the next. A client of the same process that
 # connects in between hangs for ever. So one engine serves all tests.
@@ -91,6 +93,30 @@ class Brittle(Strategy):
         self.model.mix(update.weights, 0.5)
         if "break" in update.answers:
             raise ZeroDivisionError("half-way")
+
+
+class Hosted(HostedInFiles):
+    """One that may be kept in a database, too."""
+
+    def copied(self, to: Path) -> Path:
+        return copied(self.directory.parent, to)
+
+
+def copied(service: Path, to: Path) -> Path:
+    """What a crash at this moment would leave of the service in this directory."""
+    shutil.copytree(service / JOURNAL, to / JOURNAL)
+    if is_in_database(service):
+        copy_store(service, to)
+    return to
+
+
+@contextmanager
+def hosted(directory: Path, strategy: str = "fedasync", **given: Any) -> Iterator[Hosted]:
+    host = Hosted(directory, strategy, **given)
+    try:
+        yield host
+    finally:
+        host.close()
 
 
 def join_all(hosted: Hosted, clients: int = 2) -> None:

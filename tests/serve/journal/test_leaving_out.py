@@ -19,6 +19,8 @@ from polytempo.serve.paths import APPLYING
 from support import bad_methods
 from support.serving import Hosted, hosted, join_all, restarted, without
 
+pytestmark = pytest.mark.usefixtures("store")
+
 BAD = "support.bad_methods:Bad"
 WITHOUT_5, WITHOUT_6 = without(5), without(6)
 

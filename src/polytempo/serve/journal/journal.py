@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from polytempo.core.disk.files import make_directory
 from polytempo.core.model.schema import Schema
 from polytempo.core.state import pack
 from polytempo.serve.journal.applying import Applying
@@ -87,6 +88,7 @@ class Journal:
     def lock(self) -> None:
         """Take the journal for writing."""
         self.store.lock()
+        make_directory(self.directory, 0o700)
         self.applying = Applying(self.directory / APPLYING)
         self.about = self.store.about()  # another server may have written until a moment ago
         self._find_end()
@@ -129,10 +131,13 @@ class Journal:
         self.store.check_writable()
 
     def events(self, after: int, until: int | None = None) -> Iterator[tuple[int, Event]]:
-        """The events behind a snapshot, with their numbers. Void ones are left out; of a timer it stays that it is
-        gone."""
-        schema = self.schema
+        """The events behind a snapshot, with their numbers and without a gap. Void ones are left out; of a timer it
+        stays that it is gone."""
+        schema, expected = self.schema, after
         for row, body in self.store.rows(after, self.last if until is None else until):
+            expected += 1
+            if row.number != expected:  # pruned meanwhile, or lost
+                raise DamagedError(self.name, expected, "it is missing")
             if row.void is not None or row.number in self.marks.void:
                 if (instead := instead_of(row)) is not None:
                     yield row.number, instead
@@ -140,13 +145,6 @@ class Journal:
             if not row.is_intact(body):
                 raise DamagedError(self.name, row.number, "its checksum is wrong")
             yield row.number, unpack_event(row, body, schema)
-
-    def events_after_snapshot(self, number: int, until: int | None = None) -> Iterator[tuple[int, Event]]:
-        """The same, without a gap behind the snapshot: another one may be older than the oldest event kept."""
-        first = self.store.first_behind(number)
-        if first is not None and first > number + 1:
-            raise DamagedError(self.name, number + 1, "it is missing")
-        return self.events(number, until)
 
     def void(self, number: int, reason: str) -> None:
         """The strategy could not take this event: it is left out from now on. If the disk is full, the mark is made

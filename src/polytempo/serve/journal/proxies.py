@@ -37,7 +37,7 @@ def kept_proxies(journal: Journal) -> ProxyData | None:
     try:
         with journal.file(PROXIES) as path:
             data = read_proxies(path)
-    except UserError as error:
+    except (UserError, OSError) as error:
         raise JournalError(f"{error} This is the service's own copy. Restore it from a backup.") from None
     if proxies_digest(data) != expected:
         raise JournalError(

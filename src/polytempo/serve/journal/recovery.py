@@ -126,7 +126,7 @@ def _replay(
     deviation: Deviation,
 ) -> Failure | None:
     """Apply the events after a snapshot. Returns the first that the strategy cannot take."""
-    for number, event in journal.events_after_snapshot(after, until):
+    for number, event in journal.events(after, until):
         if number in failures or number in deviation.left_out or _depends(number, event, service, deviation):
             if event.kind != "fired":
                 continue

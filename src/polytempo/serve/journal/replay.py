@@ -216,7 +216,7 @@ def _loaded(
 
 def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[Event]:
     """Every event, before it is applied."""
-    for number, event in journal.events_after_snapshot(replayed.event, until):
+    for number, event in journal.events(replayed.event, until):
         replayed.event = number
         yield event
         replayed.apply(event)

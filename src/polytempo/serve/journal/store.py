@@ -115,11 +115,6 @@ class Store(ABC):
         )
         return last or newest_snapshot, size or 0
 
-    def first_behind(self, number: int) -> int | None:
-        """The number of the first event behind this one."""
-        first: int | None = self.query("SELECT min(number) FROM events WHERE number > ?", number)[0][0]
-        return first
-
     def last_batch(self) -> int | None:
         """Number of the first event of those that were written with the last one."""
         rows = self.query("SELECT batch FROM events ORDER BY number DESC LIMIT 1")

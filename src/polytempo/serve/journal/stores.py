@@ -5,17 +5,34 @@ from pathlib import Path
 from polytempo.serve.journal.files.store import FileStore
 from polytempo.serve.journal.store import Store
 from polytempo.serve.paths import DATABASE
+from polytempo.serve.storage.address import journal_database
 
 
 def is_there(directory: Path) -> bool:
     """Is there a store? Its journal need not have begun."""
-    return (directory / DATABASE).exists()
+    address = journal_database(directory)
+    if address is None:
+        return (directory / DATABASE).exists()
+    from polytempo.serve.storage.tables import has_tables  # an extra
+
+    return has_tables(address)
 
 
 def open_store(directory: Path) -> Store:
-    return FileStore(directory)
+    address = journal_database(directory)
+    if address is None:
+        return FileStore(directory)
+    from polytempo.serve.journal.postgres.store import PostgresStore  # an extra
+
+    return PostgresStore(address)
 
 
 def make_store(directory: Path) -> Store:
     """The same, made if it is not there."""
-    return FileStore.make(directory)
+    address = journal_database(directory)
+    if address is None:
+        return FileStore.make(directory)
+    from polytempo.serve.storage.tables import make_tables  # an extra
+
+    make_tables(address)
+    return open_store(directory)

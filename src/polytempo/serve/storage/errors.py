@@ -15,6 +15,11 @@ class TakenError(UnwritableError):
     """Somebody else is writing."""
 
 
+class LostLeadError(JournalError):
+    """Whoever was writing may write no more: another server leads, or it is not known whether what was written last is
+    safe. Nothing more may be acknowledged from this state."""
+
+
 class DamagedError(JournalError):
     """Something in the journal cannot be read."""
 
