@@ -144,6 +144,19 @@ def in_schema(directory: Path, sql: str) -> list[Any]:
         return journal.execute(sql).fetchall()
 
 
+def files_in_database(directory: Path) -> list[Path]:
+    """The server's files that hold the tables of this directory's service now."""
+    server = RUNNING[-1]
+    server.execute("CHECKPOINT")
+    of_tables = "relnamespace = %s::regnamespace AND relkind = 'r'"
+    rows = server.execute(
+        f"SELECT pg_relation_filepath(oid) FROM pg_class WHERE {of_tables} UNION ALL "
+        f"SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE {of_tables} AND reltoastrelid <> 0",
+        *[schema_of(directory)] * 2,
+    )
+    return [server.directory / "data" / path for (path,) in rows]
+
+
 @contextmanager
 def postgres(**given: Any) -> Iterator[Server]:
     """A server for as long as the block runs."""

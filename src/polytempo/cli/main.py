@@ -22,6 +22,7 @@ from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing, rows_of
+from polytempo.cli.moving import move
 from polytempo.cli.options import (
     AllowImport,
     Callbacks,
@@ -235,8 +236,9 @@ def bench(
 
 app.command()(new)
 
-SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release, backup, restore, erase)
-for command in SERVICE:
+SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release)
+KEEPING = (backup, restore, move, erase)
+for command in (*SERVICE, *KEEPING):
     app.command()(command)
 
 

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
@@ -45,13 +44,16 @@ class Consent:
 
 
 NO_CONSENT = Consent()
+MOVED = "moved"
+"""The name of the record that a journal was moved elsewhere."""
 
 
 def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[str, str], consent: Consent) -> Service:
     """The service after its last event. ``versions`` are those of the code that replays."""
+    check_not_moved(journal)
     other_version = journal.about["versions"] != versions
     new = _newly_left_out(journal, consent.leave_out)
-    known = _last_known_event(journal.directory)
+    known = _last_known_event(journal)
     if known > journal.last and not consent.lose_tail:
         raise JournalError(
             f"The journal in {journal.name} ends at event {journal.last}, and event {known} had happened: the "
@@ -189,10 +191,20 @@ def _end_for_other_version(journal: Journal, versions: Mapping[str, str], consen
     return newest
 
 
-def _last_known_event(directory: Path) -> int:
-    """The last event that the status file tells of; 0 if there is none."""
+def check_not_moved(journal: Journal) -> None:
+    """A service that goes on elsewhere must not go on here as well."""
+    if moved := journal.about.get(MOVED):
+        raise JournalError(
+            f"The service in {journal.name} was moved to {moved['to']} ({moved['when']}). Nothing was changed. Start "
+            "it from there."
+        )
+
+
+def _last_known_event(journal: Journal) -> int:
+    """The last event that the status file tells of; 0 if there is none, or if events were lost or erased since."""
     try:
-        events: int = json.loads((directory / STATUS).read_text())["journal"]["events"]
-        return events
+        status = json.loads((journal.directory / STATUS).read_text())
+        events: int = status["journal"]["events"]
+        return events if status.get("timeline", "") == journal.timeline else 0
     except (OSError, ValueError, LookupError, TypeError):
         return 0

@@ -1,6 +1,7 @@
 """The journal: every event, safe before anyone is told that it happened. Where it lies is its store's business."""
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -14,15 +15,17 @@ from polytempo.core.disk.files import make_directory
 from polytempo.core.model.schema import Schema
 from polytempo.core.state import pack
 from polytempo.serve.journal.applying import Applying
+from polytempo.serve.journal.files.snapshot_files import remove_others
 from polytempo.serve.journal.marks import Marks
 from polytempo.serve.journal.rows import instead_of, pack_event, unpack_event
 from polytempo.serve.journal.store import Snapshot, Store
 from polytempo.serve.journal.stores import is_there, make_store, open_store
-from polytempo.serve.paths import APPLYING
+from polytempo.serve.paths import APPLYING, STATUS
 from polytempo.serve.state.events import Event
 from polytempo.serve.storage.errors import DamagedError, JournalError
 
 KEPT_SNAPSHOTS = 2
+TIMELINE = "timeline"
 
 
 class Journal:
@@ -105,6 +108,11 @@ class Journal:
         self.about = about
         self.store.describe(about)
 
+    @property
+    def timeline(self) -> str:
+        """Another one after events were lost or erased: their numbers are used again, and mean something else."""
+        return str(self.about.get(TIMELINE, ""))
+
     @cached_property
     def schema(self) -> Schema:
         known = self.about["schema"]
@@ -186,6 +194,7 @@ class Journal:
         that something is missing. Records of those that were left out go with them: their numbers are used again."""
         left_out = (self.about | self.marks.about).get("left_out", [])
         self.marks.about["left_out"] = [row for row in left_out if row["event"] <= after]
+        self.marks.about[TIMELINE] = new_timeline()
         row = pack_event(event, self.schema).row(after + 1, after + 1, time.time())
         self.store.replace_tail(after, row, self.marks)
         self._clear_marks()
@@ -228,6 +237,22 @@ class Journal:
     def _forget_before(self, kept: int) -> None:
         self.store.forget_before(self.snapshots()[-kept:][0])
 
+    def begin_anew(self, made: Snapshot, about: Mapping[str, Any]) -> None:
+        """In one step, let this snapshot be all that the journal holds, and ``about`` be part of what the service
+        is."""
+        self.store.begin_anew(made, {**about, TIMELINE: new_timeline()})
+        self.about = self.store.about()
+        self._find_end()
+
+    def scrub(self) -> None:
+        """Let nothing be left of what the journal does not hold any more, down to the bytes."""
+        remove_others(self.directory, (STATUS, f".{STATUS}.*"))
+        self.store.scrub()
+
     def close(self) -> None:
         self.applying.close()
         self.store.close()
+
+
+def new_timeline() -> str:
+    return secrets.token_hex(8)

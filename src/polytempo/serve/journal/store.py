@@ -92,6 +92,37 @@ class Store(ABC):
     def scrub(self) -> None:
         """Let nothing of what no row speaks of be left where the store lies, down to the bytes."""
 
+    # Whole journals.
+
+    @abstractmethod
+    def at_one_moment(self) -> AbstractContextManager[None]:
+        """What is read in it is what there was at one moment, whoever writes meanwhile."""
+
+    @abstractmethod
+    def take_in(self, rows: Iterator[tuple[EventRow, bytearray | None]]) -> None:
+        """Hold these events of another store."""
+
+    @abstractmethod
+    def snapshot_pieces(self, snapshot: Snapshot) -> Iterator[bytes]:
+        """The bytes of a snapshot."""
+
+    @abstractmethod
+    def take_in_snapshot(self, number: int, pieces: Iterator[bytes]) -> Snapshot:
+        """A snapshot of another store."""
+
+    def empty(self) -> None:
+        """Hold nothing, as before a journal begins."""
+        with self.transaction(0) as statements:
+            for table in (*NUMBERED, "about"):
+                statements.execute(f"DELETE FROM {table}")
+        self.remove_unused()
+
+    def begin_with(self, snapshots: Sequence[Snapshot], last: int) -> None:
+        """From now on these snapshots count, and ``last`` is the last event."""
+        with self.transaction(last) as statements:
+            for snapshot in snapshots:
+                self._insert_snapshot(statements, snapshot)
+
     # What the service is.
 
     def about(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def erase(directory: Path, client: int, allowed: Collection[str] = ()) -> Erased
         _take_access(directory, client)
         if known or record is None:
             record = _begin_anew(opened, client)
-        journal.store.scrub()
+        journal.scrub()
     return Erased(client, record["event"], not known, may_remember(innermost(opened.service.strategy)))
 
 
@@ -126,5 +126,5 @@ def _begin_anew(opened: Opened, client: int) -> dict[str, Any]:
     made = journal.write_snapshot(journal.last + 1, *pack(service.save_state()))
     _hand_over(journal.directory)
     record = {"client": client, "event": made.number, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-    journal.store.begin_anew(made, {ERASED: [*erasures(journal), record]})
+    journal.begin_anew(made, {ERASED: [*erasures(journal), record]})
     return record

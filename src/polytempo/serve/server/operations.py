@@ -6,7 +6,9 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from polytempo.world.tables import FileTable, checked, read_toml
+from polytempo.core.errors import UserError
+from polytempo.serve.storage.documents import documents_of
+from polytempo.world.tables import FileTable, checked, parse_toml
 
 FADING = 6
 """How fast the absolute part of the norm bound fades as the initial model gets longer: with the default settings only
@@ -131,5 +133,18 @@ class Operations(FileTable):
 
 
 def read_operations(path: Path) -> Operations:
-    """A ``service.toml``; without one everything has its default."""
-    return checked(Operations, read_toml(path), str(path)) if path.exists() else Operations()
+    """That of the service in the directory of this file, wherever the service is kept; without one everything has its
+    default."""
+    documents = documents_of(path.parent)
+    title = documents.title(path.name)
+    try:
+        return parse_operations(documents.read(path.name), title)
+    except FileNotFoundError:
+        return Operations()
+    except OSError as error:
+        raise UserError(f"Cannot read {title}: {error.strerror}. Give it another owner, or another mode.") from None
+
+
+def parse_operations(content: bytes, title: str) -> Operations:
+    """What the document with this title says."""
+    return checked(Operations, parse_toml(content, title), title)

@@ -105,6 +105,7 @@ def _status(sources: StatusSources) -> dict[str, Any]:
     service, journal, access = sources.service, sources.journal, sources.shared.access
     return {
         "written": time.time(),
+        "timeline": journal.timeline,
         "process": os.getpid(),
         "strategy": journal.about["settings"]["strategy"],
         "uptime": sources.now,

@@ -14,8 +14,8 @@ from polytempo.serve.storage.errors import DamagedError
 
 UNUSED = ("updates-*.bodies", "snapshot-*.safetensors", ".snapshot-*", f".{STATUS}.*")
 """Files that go when no row speaks of them: by name, so that what a crash left half done goes too."""
-LEFT_BEHIND = ("updates-*", "snapshot-*", ".snapshot-*", STATUS, f".{STATUS}.*")
-"""Files that may hold what clients handed in, and their figures."""
+LEFT_BEHIND = ("updates-*", "snapshot-*", ".snapshot-*")
+"""Files that may hold what clients handed in."""
 
 
 def snapshot_of(directory: Path, number: int) -> Snapshot:
@@ -41,7 +41,7 @@ def snapshot_name(number: int) -> str:
     return f"snapshot-{number:012d}.safetensors"
 
 
-def remove_others(directory: Path, patterns: Collection[str], used: Collection[str]) -> None:
+def remove_others(directory: Path, patterns: Collection[str], used: Collection[str] = ()) -> None:
     """Remove the files of these names that are not in use."""
     for pattern in patterns:
         for path in directory.glob(pattern):

@@ -14,7 +14,7 @@ stay, and events that were refused may turn out to have happened: clients try ag
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +45,11 @@ from polytempo.serve.journal.marks import Marks, Statements
 from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent
 from polytempo.serve.journal.store import Snapshot, Store
 from polytempo.serve.paths import LOCK
-from polytempo.serve.storage.errors import JournalError, TakenError
+from polytempo.serve.storage.errors import DamagedError, JournalError, TakenError
 
 SMALL_BYTES = 32 << 10
 """Bodies up to this size lie in their rows."""
+CHUNK = 1 << 20
 BRIEFLY = 1.0
 """Seconds to wait for the lock: whoever opens a journal that was not closed holds it for a moment."""
 
@@ -178,6 +179,47 @@ class FileStore(Store):
     def write_snapshot(self, number: int, text: str, tensors: list[Tensor]) -> Snapshot:
         try:
             save_packed(text, tensors, self.directory / snapshot_name(number), 0o600)
+            return snapshot_of(self.directory, number)
+        except OSError as error:
+            raise unwritable(self.directory, error) from error
+
+    def at_one_moment(self) -> AbstractContextManager[None]:
+        """Whoever reads everything has taken the store for writing."""
+        return nullcontext()
+
+    def take_in(self, rows: Iterator[tuple[EventRow, bytearray | None]]) -> None:
+        segment = self._segment_for_more()
+        try:
+            with self.transaction() as statements:
+                for row, body in rows:
+                    statements.execute(INSERT, self._placed(row, body, segment))
+                segment.sync()
+        except OSError as error:
+            raise unwritable(self.directory, error) from error
+
+    def _placed(self, row: EventRow, body: bytearray | None, segment: Segment) -> EventRow:
+        """The row with its body, as this store keeps it."""
+        if body is None or len(body) <= SMALL_BYTES:
+            return row._replace(body=body, segment=None, begins=None)
+        return row._replace(body=None, segment=segment.first, begins=segment.append([body], len(body)))
+
+    def snapshot_pieces(self, snapshot: Snapshot) -> Iterator[bytes]:
+        try:
+            with (self.directory / snapshot_name(snapshot.number)).open("rb") as file:
+                while chunk := file.read(CHUNK):
+                    yield chunk
+        except OSError as error:
+            raise DamagedError(self.name, snapshot.number, error.strerror or str(error)) from None
+
+    def take_in_snapshot(self, number: int, pieces: Iterator[bytes]) -> Snapshot:
+        path = self.directory / snapshot_name(number)
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_directory(self.directory)
             return snapshot_of(self.directory, number)
         except OSError as error:
             raise unwritable(self.directory, error) from error

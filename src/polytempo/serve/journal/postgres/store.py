@@ -21,7 +21,7 @@ from polytempo.serve.journal.marks import Marks
 from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent
 from polytempo.serve.journal.store import Snapshot, Store
 from polytempo.serve.storage.address import PostgresAddress
-from polytempo.serve.storage.blobs import PART_BYTES, new_blob, read_blob, write_blob
+from polytempo.serve.storage.blobs import PART_BYTES, Buffer, new_blob, read_blob, write_blob
 from polytempo.serve.storage.database import (
     Statements,
     connect,
@@ -166,16 +166,60 @@ class PostgresStore(Store):
                 content += part
         return content
 
+    # Whole journals.
+
+    @contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        with told_in_words(self.address):
+            self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                yield
+            finally:
+                roll_back(self._connection)
+
+    def take_in(self, rows: Iterator[tuple[EventRow, bytearray | None]]) -> None:
+        """A page at a time: nothing of it counts before the journal has begun."""
+        page: list[tuple[EventRow, bytearray | None]] = []
+        for row, body in rows:
+            page.append((row, body))
+            if len(page) >= PAGE_ROWS or sum(len(one or b"") for _, one in page) >= PAGE_BYTES:
+                self._take_in_page(page)
+                page = []
+        self._take_in_page(page)
+
+    def _take_in_page(self, page: Sequence[tuple[EventRow, bytearray | None]]) -> None:
+        with self.transaction() as statements:
+            for row, body in page:
+                if body is None or len(body) <= PART_BYTES:
+                    placed = row._replace(body=body, segment=None, begins=None)
+                else:
+                    blob = new_blob()
+                    write_blob(statements, blob, [body])
+                    placed = row._replace(body=None, segment=blob, begins=0)
+                statements.execute(INSERT, placed)
+
+    def snapshot_pieces(self, snapshot: Snapshot) -> Iterator[bytes]:
+        with told_in_words(self.address):
+            yield from read_blob(self._connection, snapshot.blob)
+
+    def take_in_snapshot(self, number: int, pieces: Iterator[Buffer]) -> Snapshot:
+        blob, size, crc = new_blob(), 0, 0
+
+        def counted() -> Iterator[Buffer]:
+            nonlocal size, crc
+            for piece in pieces:
+                size, crc = size + len(piece), zlib.crc32(piece, crc)
+                yield piece
+
+        self._write_beside(blob, counted())
+        return Snapshot(number, size, crc, blob)
+
     # Snapshots.
 
     def write_snapshot(self, number: int, text: str, tensors: list[Tensor]) -> Snapshot:
-        pieces, blob, crc = packed_pieces(text, tensors), new_blob(), 0
-        for piece in pieces:
-            crc = zlib.crc32(piece, crc)
-        self._write_beside(blob, pieces)
-        return Snapshot(number, sum(map(len, pieces)), crc, blob)
+        return self.take_in_snapshot(number, iter(packed_pieces(text, tensors)))
 
-    def _write_beside(self, blob: int, pieces: Sequence[memoryview]) -> None:
+    def _write_beside(self, blob: int, pieces: Iterator[Buffer]) -> None:
         """Over a connection of its own: others go on writing events."""
         with connect(self.address, self.holder) as connection, told_in_words(self.address), connection.transaction():
             write_blob(Statements(connection), blob, pieces)
