@@ -12,7 +12,7 @@ from typing import Any
 from polytempo.core.errors import UserError
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.leaving_out import leave_out_options
-from polytempo.serve.journal.recovery import Deviation, newest_snapshot, recover
+from polytempo.serve.journal.recovery import Deviation, Warm, newest_snapshot, recover
 from polytempo.serve.logs import log
 from polytempo.serve.paths import STATUS
 from polytempo.serve.state.events import Event
@@ -48,8 +48,15 @@ MOVED = "moved"
 """The name of the record that a journal was moved elsewhere."""
 
 
-def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[str, str], consent: Consent) -> Service:
-    """The service after its last event. ``versions`` are those of the code that replays."""
+def continued(
+    journal: Journal,
+    begin: Callable[[], Service],
+    versions: Mapping[str, str],
+    consent: Consent,
+    warm: Warm | None = None,
+) -> Service:
+    """The service after its last event. ``versions`` are those of the code that replays; ``warm`` is a state from which
+    it may go on."""
     check_not_moved(journal)
     other_version = journal.about["versions"] != versions
     new = _newly_left_out(journal, consent.leave_out)
@@ -64,7 +71,7 @@ def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[
     known_bad = {number for number in suspects if any(number in events for events in new)}
     deviation = Deviation(known_bad, new, journal.outcomes() if other_version else None)
     try:
-        service = recover(journal, begin, until, deviation)
+        service = recover(journal, begin, until, deviation, warm)
     except DamagedError as error:
         if not consent.lose_tail:
             raise

@@ -62,10 +62,11 @@ class Journal:
         about: dict[str, Any],
         state: dict[str, Any],
         files: Mapping[str, Callable[[Path], None]] | None = None,
+        store: Store | None = None,
     ) -> "Journal":
         """A new journal: its first snapshot is the state before the first event. ``files`` are kept with it as they
         are."""
-        journal = cls(directory, make_store(directory))
+        journal = cls(directory, store or make_store(directory))
         try:
             journal.lock()
             for name, write in (files or {}).items():
@@ -93,7 +94,12 @@ class Journal:
         self.store.lock()
         make_directory(self.directory, 0o700)
         self.applying = Applying(self.directory / APPLYING)
-        self.about = self.store.about()  # another server may have written until a moment ago
+        self.applying.begin_epoch(self.store.epoch)
+        self.look_again()  # another server may have written until a moment ago
+
+    def look_again(self) -> None:
+        """See what another server has written meanwhile."""
+        self.about = self.store.about()
         self._find_end()
 
     def _find_end(self) -> None:
@@ -176,6 +182,20 @@ class Journal:
         """What events came to, where that is known."""
         return self.store.outcomes()
 
+    def outcomes_between(self, after: int, until: int) -> dict[int, int]:
+        """The same, of the events behind ``after`` up to ``until``."""
+        return self.store.outcomes_between(after, until)
+
+    def digests(self, after: int, until: int) -> dict[int, str]:
+        """Digests of the states after events behind ``after`` up to ``until``, in order, where they were noted."""
+        return {one.number: one.digest for one in self.store.snapshots() if one.digest and after < one.number <= until}
+
+    def confirm(self) -> None:
+        """Write down what is known of events that were applied, if another server wants to know."""
+        if self.store.is_followed and (self.marks.outcomes or self.marks.void):
+            self.store.write_marks(self.marks, self.last)
+            self._clear_marks()
+
     def description_of(self, number: int) -> str:
         """What an event is, in words."""
         found = self.store.headline(number)
@@ -249,9 +269,10 @@ class Journal:
         remove_others(self.directory, (STATUS, f".{STATUS}.*"))
         self.store.scrub()
 
-    def close(self) -> None:
+    def close(self, successor: str | None = None) -> None:
+        """``successor``: the server that is to write from then on, where several share a store."""
         self.applying.close()
-        self.store.close()
+        self.store.close(successor)
 
 
 def new_timeline() -> str:

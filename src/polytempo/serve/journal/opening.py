@@ -1,6 +1,7 @@
 """A service on its journal: begun, or continued where it was when it last stopped, however it stopped."""
 
 import hashlib
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,16 +31,20 @@ from polytempo.serve.journal.proxies import (
     make_proxy_sets,
     proxies_digest,
 )
+from polytempo.serve.journal.recovery import Warm
 from polytempo.serve.journal.settings import CHANGEABLE, MAY_NAME_CODE, ServiceSettings
+from polytempo.serve.journal.stores import Candidate, make_store, open_store
 from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES
 from polytempo.serve.protocol.welcome import check_welcome_fits
 from polytempo.serve.state.service import Service
-from polytempo.serve.storage.errors import JournalError
+from polytempo.serve.storage.errors import JournalError, TakenError
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import write_proxies
 
 FORMAT = 2
 """Of journals. Those of Polytempo 0.1 name none; their snapshots hold classes that have moved since."""
+BEGINNINGS, BEGINNING_SECONDS = 60, 0.25
+"""How often, and after which pause, it is looked whether another server has begun the service."""
 NOT_YET = {"samples_cap": None}
 """Settings with a default that changes what a service does: a journal that does not name them was begun without."""
 
@@ -54,6 +59,25 @@ class Opened:
     """Makes the service as it was before its first event."""
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A service whose journal is there, and that this process may run as soon as it may write."""
+
+    journal: Journal
+    begin: Callable[[], Service]
+    versions: dict[str, str]
+    """Of the code that runs it here."""
+    begun: Service | None = None
+    """The service, if this process has just begun it: then it may write already."""
+
+    def lead(self, consent: Consent, warm: Warm | None = None) -> Opened:
+        """Take the journal for writing, and go on from where it ends. ``warm`` is a state on the way there."""
+        if self.begun is not None:
+            return Opened(self.journal, self.begun, self.begin)
+        self.journal.lock()
+        return Opened(self.journal, continued(self.journal, self.begin, self.versions, consent, warm), self.begin)
+
+
 def open_service(
     directory: Path,
     settings: ServiceSettings,
@@ -63,19 +87,38 @@ def open_service(
 ) -> Opened:
     """Begin a service in a new directory, or continue the one that is there. ``on_open`` is given the journal before
     it is replayed."""
+    prepared = prepare_service(directory, settings, objects)
+    try:
+        on_open(prepared.journal)
+        return prepared.lead(consent)
+    except BaseException:
+        prepared.journal.close()
+        raise
+
+
+def prepare_service(
+    directory: Path,
+    settings: ServiceSettings,
+    objects: Mapping[str, Any] | None = None,
+    candidate: Candidate | None = None,
+) -> Prepared:
+    """Begin a service, or find the one that is there and what it needs to go on. ``candidate``: this server, where
+    several share a store."""
     settings.check()
     torch.set_num_threads(1)  # replayed sums have the same bits as the server's
-    if not Journal.exists(directory):
-        return _begin(directory, settings, objects or {})
-    journal = Journal(directory)
+    for _ in range(BEGINNINGS):
+        if Journal.exists(directory):
+            break
+        try:
+            return _begin(directory, settings, objects or {}, candidate)
+        except TakenError:  # another server begins it just now
+            time.sleep(BEGINNING_SECONDS)
+    journal = Journal(directory, open_store(directory, candidate))
     try:
         settings = _lasting_settings(journal, settings)
         check_unchanged(journal, settings.proxies)
         _check_init(journal, settings)
-        journal.lock()
-        on_open(journal)
-        begin = beginning(journal, settings, objects)
-        return Opened(journal, continued(journal, begin, code_versions(settings), consent), begin)
+        return Prepared(journal, beginning(journal, settings, objects), code_versions(settings))
     except BaseException:
         journal.close()
         raise
@@ -114,7 +157,9 @@ def code_versions(settings: ServiceSettings) -> dict[str, str]:
     return versions() | {"code": hashlib.sha256(contents).hexdigest()}
 
 
-def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any]) -> Opened:
+def _begin(
+    directory: Path, settings: ServiceSettings, objects: Mapping[str, Any], candidate: Candidate | None
+) -> Prepared:
     proxies = given_proxies(settings)
     if proxies is None:
         check_needed(settings.strategy, objects)
@@ -128,7 +173,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     def begin() -> Service:
         return Service(settings.begin(settings.make(), initial, schema, objects=objects))
 
-    about = {
+    about: dict[str, Any] = {
         "format": FORMAT,
         "settings": settings.lasting(),
         "schema": _described(schema),
@@ -139,10 +184,10 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     files: dict[str, Callable[[Path], None]] = {INITIAL: lambda path: save({"weights": initial}, path, 0o600)}
     if proxies is not None:
         files[PROXIES] = partial(write_proxies, data=proxies, mode=0o600)
-    journal = Journal.begin(directory, about, service.save_state(), files)
-    journal.applying.use_code(code_of(code_versions(settings)))
+    journal = Journal.begin(directory, about, service.save_state(), files, make_store(directory, candidate))
+    journal.applying.use_code(code_of(about["versions"]))
     journal.applying.clear(journal.last)
-    return Opened(journal, service, begin)
+    return Prepared(journal, begin, about["versions"], service)
 
 
 def _described(schema: Schema) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from polytempo.core.errors import StrategyError
 from polytempo.serve.journal.failures import DependentError, Failure, UnreplayableError
@@ -16,6 +16,14 @@ from polytempo.serve.storage.errors import DamagedError, JournalError
 
 MOST_FAILURES = 20
 """Events that the strategy cannot take, before the search for more ends. Each costs another replay."""
+
+
+class Warm(NamedTuple):
+    """A state that is there already."""
+
+    event: int
+    """The last event in it."""
+    service: Service
 
 
 @dataclass
@@ -76,18 +84,21 @@ class Deviation:
 
 
 def recover(
-    journal: Journal, begin: Callable[[], Service], until: int | None = None, deviation: Deviation | None = None
+    journal: Journal,
+    begin: Callable[[], Service],
+    until: int | None = None,
+    deviation: Deviation | None = None,
+    warm: Warm | None = None,
 ) -> Service:
     """The state after the last event (or after event ``until``). An event of the last batch that was never applied, and
     that the strategy cannot take, is left out: nobody was told that it happened. Any other was taken when it happened,
     and is refused now because something around it changed: that is an UnreplayableError. So is every failure where the
-    replay deviates."""
+    replay deviates. ``warm`` is tried first, in place of the newest snapshot, where it does not."""
     deviation = deviation or Deviation()
     failures: dict[int, Failure] = {}
     while True:
-        after, state = newest_snapshot(journal, until)
-        service = begin()
-        service.load_state(state)
+        after, service = _from_snapshot(journal, begin, until) if warm is None or deviation.is_expected else warm
+        warm = None
         deviation.begin(service.number)
         failure = _replay(journal, service, after, until, failures, deviation)
         if failure is not None and deviation.leave_out(failure):
@@ -151,6 +162,13 @@ def _depends(number: int, event: Event, service: Service, deviation: Deviation) 
     if not deviation.leave_out(dependent):
         deviation.dependents.append(dependent)
     return True
+
+
+def _from_snapshot(journal: Journal, begin: Callable[[], Service], until: int | None) -> Warm:
+    number, state = newest_snapshot(journal, until)
+    service = begin()
+    service.load_state(state)
+    return Warm(number, service)
 
 
 def newest_snapshot(journal: Journal, until: int | None = None) -> tuple[int, dict[str, Any]]:

@@ -30,6 +30,8 @@ class Snapshot:
     """Of its bytes, which lie in a file ..."""
     blob: int = 0
     """... or, in a database, under this number."""
+    digest: str = ""
+    """Of the state, where somebody compares it."""
 
 
 class Store(ABC):
@@ -38,6 +40,8 @@ class Store(ABC):
     def __init__(self, name: str) -> None:
         self.name = name
         """What messages call it."""
+        self.is_followed = False
+        """Does another server read along?"""
 
     # What each kind does in its own way.
 
@@ -45,16 +49,22 @@ class Store(ABC):
     def lock(self) -> None:
         """Take it for writing; TakenError if somebody else has. Bytes that no row speaks of may go."""
 
+    @property
+    def epoch(self) -> int:
+        """How often the store was taken for writing so far, this time included; 0 where nobody counts."""
+        return 0
+
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self, successor: str | None = None) -> None:
+        """``successor``: the server that is to take it next, where several share it."""
 
     @abstractmethod
     def query(self, sql: str, *values: object) -> list[Any]: ...
 
     @abstractmethod
-    def transaction(self, end: int | None = None) -> AbstractContextManager[Statements]:
+    def transaction(self, end: int | None = None, confirmed: int | None = None) -> AbstractContextManager[Statements]:
         """All that is said in it happens, or nothing. ``end``: the number of the last event from then on, where it
-        changes."""
+        changes. ``confirmed``: that of the last event that has been applied, for whoever reads along."""
 
     @abstractmethod
     def append(self, events: Sequence[PackedEvent], after: int, wall: float, marks: Marks) -> int:
@@ -134,8 +144,9 @@ class Store(ABC):
 
     # Events.
 
-    def write_marks(self, marks: Marks) -> None:
-        with self.transaction() as statements:
+    def write_marks(self, marks: Marks, confirmed: int | None = None) -> None:
+        """``confirmed``: the events up to this one have been applied."""
+        with self.transaction(confirmed=confirmed) as statements:
             marks.write(statements)
 
     def end(self, newest_snapshot: int) -> tuple[int, int]:
@@ -161,6 +172,9 @@ class Store(ABC):
 
     def outcomes(self) -> dict[int, int]:
         return dict(self.query("SELECT number, outcome FROM outcomes"))
+
+    def outcomes_between(self, after: int, until: int) -> dict[int, int]:
+        return dict(self.query("SELECT number, outcome FROM outcomes WHERE number > ? AND number <= ?", after, until))
 
     def replace_tail(self, after: int, event: EventRow, marks: Marks) -> None:
         """Forget the events behind ``after``, in one step with putting another in their place."""

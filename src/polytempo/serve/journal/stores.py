@@ -1,5 +1,6 @@
 """Which store a journal is in: the files of its directory, or the database that the service's file ``store`` names."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from polytempo.serve.journal.files.store import FileStore
@@ -18,16 +19,28 @@ def is_there(directory: Path) -> bool:
     return has_tables(address)
 
 
-def open_store(directory: Path) -> Store:
+@dataclass(frozen=True)
+class Candidate:
+    """A server that may lead a service which several servers share."""
+
+    name: str
+    """No other has it."""
+    lease_seconds: float
+    """That it may be silent before another one leads."""
+
+
+def open_store(directory: Path, candidate: Candidate | None = None) -> Store:
     address = journal_database(directory)
     if address is None:
         return FileStore(directory)
     from polytempo.serve.journal.postgres.store import PostgresStore  # an extra
 
-    return PostgresStore(address)
+    if candidate is None:
+        return PostgresStore(address)
+    return PostgresStore(address, candidate.name, candidate.lease_seconds)
 
 
-def make_store(directory: Path) -> Store:
+def make_store(directory: Path, candidate: Candidate | None = None) -> Store:
     """The same, made if it is not there."""
     address = journal_database(directory)
     if address is None:
@@ -35,4 +48,4 @@ def make_store(directory: Path) -> Store:
     from polytempo.serve.storage.tables import make_tables  # an extra
 
     make_tables(address)
-    return open_store(directory)
+    return open_store(directory, candidate)

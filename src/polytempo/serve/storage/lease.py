@@ -12,18 +12,19 @@ from datetime import timedelta
 from polytempo.serve.storage.database import Connection, Statements, query
 
 TAKE = """
-UPDATE lease SET epoch = epoch + 1, holder = ?, expires = clock_timestamp() + ?
+UPDATE lease SET epoch = epoch + 1, holder = ?, expires = clock_timestamp() + ?, asked = ''
 WHERE expires < clock_timestamp() OR holder = ? RETURNING epoch
 """
 RENEW = "UPDATE lease SET expires = clock_timestamp() + ? WHERE epoch = ? AND holder = ? RETURNING 1"
 RELEASE = "UPDATE lease SET holder = '', expires = '-infinity' WHERE epoch = ? AND holder = ?"
 HAND_OVER = """
-UPDATE lease SET epoch = epoch + 1, holder = ?, expires = clock_timestamp() + ?
+UPDATE lease SET epoch = epoch + 1, holder = ?, expires = clock_timestamp() + ?, asked = ''
 WHERE epoch = ? AND holder = ? RETURNING 1
 """
 LOOK = """
-SELECT epoch, holder, last, confirmed, extract(epoch FROM expires - clock_timestamp())::float8 FROM lease
+SELECT epoch, holder, last, confirmed, asked, extract(epoch FROM expires - clock_timestamp())::float8 FROM lease
 """
+ASK = "UPDATE lease SET asked = ? WHERE epoch = ? RETURNING 1"
 END_OTHERS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = ? AND usename = current_user
@@ -41,6 +42,8 @@ class Lease:
     """The number of the last event in the journal."""
     confirmed: int
     """The leader has applied the events up to this one, and has written down what came of them."""
+    asked: str
+    """The server to which the leader is to hand over; empty: none."""
     seconds: float
     """Until it expires."""
 
@@ -66,6 +69,11 @@ def take(connection: Connection, holder: str, seconds: float) -> int | None:
     return epoch
 
 
+def ask_for_hand_over(connection: Connection, epoch: int, to: str) -> bool:
+    """Ask the leader of this epoch to hand over to another server. Returns whether it leads still."""
+    return bool(query(connection, ASK, (to, epoch)))
+
+
 def renew(connection: Connection, epoch: int, holder: str, seconds: float) -> bool:
     """Hold the lease for so many seconds from now on. Returns whether it is still held."""
     return bool(query(connection, RENEW, (timedelta(seconds=seconds), epoch, holder)))
@@ -83,6 +91,11 @@ def hand_over(connection: Connection, epoch: int, holder: str, to: str, seconds:
 def fence(statements: Statements, epoch: int) -> None:
     """Let the transaction fail if the epoch is over."""
     statements.execute("UPDATE lease SET epoch = CASE WHEN epoch = ? THEN epoch END", (epoch,))
+
+
+def fence_confirmed(statements: Statements, epoch: int, confirmed: int) -> None:
+    """The same; the events up to ``confirmed`` have been applied."""
+    statements.execute("UPDATE lease SET epoch = CASE WHEN epoch = ? THEN epoch END, confirmed = ?", (epoch, confirmed))
 
 
 def fence_end(statements: Statements, epoch: int, end: int, confirmed: int, behind: int | None = None) -> None:

@@ -14,15 +14,17 @@ MIGRATIONS = (
     ALTER TABLE events ALTER body SET STORAGE EXTERNAL;
     CREATE TABLE outcomes (number bigint PRIMARY KEY, outcome bigint NOT NULL);
     CREATE TABLE snapshots (
-        number bigint PRIMARY KEY, size bigint NOT NULL, crc bigint NOT NULL, blob bigint NOT NULL);
+        number bigint PRIMARY KEY, size bigint NOT NULL, crc bigint NOT NULL, blob bigint NOT NULL, digest text);
     CREATE TABLE files (name text PRIMARY KEY, blob bigint NOT NULL);
     CREATE TABLE parts (blob bigint, part int, data bytea NOT NULL, PRIMARY KEY (blob, part));
     ALTER TABLE parts ALTER data SET STORAGE EXTERNAL;
     CREATE TABLE documents (name text PRIMARY KEY, content bytea NOT NULL, revision bigint NOT NULL);
     CREATE TABLE lease (
         one boolean PRIMARY KEY DEFAULT true CHECK (one), epoch bigint NOT NULL, holder text NOT NULL,
-        expires timestamptz NOT NULL, last bigint NOT NULL, confirmed bigint NOT NULL) WITH (fillfactor = 10);
-    INSERT INTO lease (epoch, holder, expires, last, confirmed) VALUES (0, '', '-infinity', 0, 0);
+        expires timestamptz NOT NULL, last bigint NOT NULL, confirmed bigint NOT NULL, asked text NOT NULL)
+        WITH (fillfactor = 10);
+    INSERT INTO lease (epoch, holder, expires, last, confirmed, asked) VALUES (0, '', '-infinity', 0, 0, '');
+    CREATE TABLE servers (name text PRIMARY KEY, told text NOT NULL, seen timestamptz NOT NULL);
     """,
 )
 """How each version is made of the one before."""

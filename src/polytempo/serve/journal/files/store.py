@@ -91,7 +91,7 @@ class FileStore(Store):
         self._end, _ = self.end(newest[-1].number if newest else 0)
         self._open_segment()
 
-    def close(self) -> None:
+    def close(self, successor: str | None = None) -> None:
         if self._segment is not None:
             self._segment.close()
             self._segment = None
@@ -105,7 +105,7 @@ class FileStore(Store):
             return self._database.execute(sql, values).fetchall()
 
     @contextmanager
-    def transaction(self, end: int | None = None) -> Iterator[Statements]:
+    def transaction(self, end: int | None = None, confirmed: int | None = None) -> Iterator[Statements]:
         with transaction(self._database, self.directory):
             yield self._database
         if end is not None:

@@ -10,13 +10,14 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import psycopg
 from torch import Tensor
 
-from polytempo.core.state import loads, packed_pieces
+from polytempo.core.state import digest, loads, packed_pieces, unpack
 from polytempo.serve.journal.marks import Marks
 from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent
 from polytempo.serve.journal.store import Snapshot, Store
@@ -33,7 +34,8 @@ from polytempo.serve.storage.database import (
 )
 from polytempo.serve.storage.errors import DamagedError, LostLeadError
 from polytempo.serve.storage.leading import LEASE_SECONDS, Lead, new_holder
-from polytempo.serve.storage.lease import fence, fence_end
+from polytempo.serve.storage.lease import fence, fence_confirmed, fence_end
+from polytempo.serve.storage.notices import NOTIFY, channel_of_events
 
 PAGE_ROWS, PAGE_BYTES = 500, 16 << 20
 """Events that are read at a time, at most."""
@@ -64,9 +66,13 @@ class PostgresStore(Store):
     def lock(self) -> None:
         self.lead = Lead(self.address, self.holder, self.lease_seconds)
 
-    def close(self) -> None:
+    @property
+    def epoch(self) -> int:
+        return 0 if self.lead is None else self.lead.epoch
+
+    def close(self, successor: str | None = None) -> None:
         if self.lead is not None:
-            self.lead.give_up()
+            self.lead.give_up(successor)
         self._connection.close()
 
     def cut(self) -> None:
@@ -105,10 +111,12 @@ class PostgresStore(Store):
         )
 
     @contextmanager
-    def transaction(self, end: int | None = None) -> Iterator[Statements]:
+    def transaction(self, end: int | None = None, confirmed: int | None = None) -> Iterator[Statements]:
         with self._open_transaction() as (statements, epoch):
             yield statements
-            if end is None:
+            if confirmed is not None:
+                fence_confirmed(statements, epoch, confirmed)
+            elif end is None:
                 fence(statements, epoch)
             else:
                 fence_end(statements, epoch, end, end)
@@ -127,6 +135,8 @@ class PostgresStore(Store):
             marks.write(statements)
             statements.executemany(INSERT, rows)
             fence_end(statements, epoch, after + len(rows), confirmed=after, behind=after)
+            if self.is_followed:
+                statements.execute(NOTIFY, (channel_of_events(self.address),))
         self._failed_bytes = 0
         return sum(row.size + len(row.detail) for row in rows)
 
@@ -217,7 +227,9 @@ class PostgresStore(Store):
     # Snapshots.
 
     def write_snapshot(self, number: int, text: str, tensors: list[Tensor]) -> Snapshot:
-        return self.take_in_snapshot(number, iter(packed_pieces(text, tensors)))
+        """With its digest, where another server may compare its own state."""
+        made = self.take_in_snapshot(number, iter(packed_pieces(text, tensors)))
+        return replace(made, digest=digest(unpack(text, tensors))) if self.is_followed else made
 
     def _write_beside(self, blob: int, pieces: Iterator[Buffer]) -> None:
         """Over a connection of its own: others go on writing events."""
@@ -225,14 +237,16 @@ class PostgresStore(Store):
             write_blob(Statements(connection), blob, pieces)
 
     def snapshots(self) -> list[Snapshot]:
-        return [Snapshot(*row) for row in self.query("SELECT number, size, crc, blob FROM snapshots ORDER BY number")]
+        rows = self.query("SELECT number, size, crc, blob, coalesce(digest, '') FROM snapshots ORDER BY number")
+        return [Snapshot(*row) for row in rows]
 
     def _insert_snapshot(self, statements: Any, made: Snapshot) -> None:
         statements.execute(
-            "INSERT INTO snapshots (number, size, crc, blob) SELECT ?::bigint, ?::bigint, ?::bigint, ?::bigint "
-            "WHERE ? >= (SELECT coalesce(max(number), 0) FROM snapshots) "
-            "ON CONFLICT (number) DO UPDATE SET size = excluded.size, crc = excluded.crc, blob = excluded.blob",
-            (made.number, made.size, made.crc, made.blob, made.number),
+            "INSERT INTO snapshots (number, size, crc, blob, digest) "
+            "SELECT ?::bigint, ?::bigint, ?::bigint, ?::bigint, ?::text "
+            "WHERE ? >= (SELECT coalesce(max(number), 0) FROM snapshots) ON CONFLICT (number) DO UPDATE "
+            "SET size = excluded.size, crc = excluded.crc, blob = excluded.blob, digest = excluded.digest",
+            (made.number, made.size, made.crc, made.blob, made.digest, made.number),
         )
 
     def load_snapshot(self, number: int) -> dict[str, Any]:
