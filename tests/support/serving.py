@@ -28,7 +28,7 @@ from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.paths import ACCESS, JOURNAL
-from polytempo.serve.process.running import serve_until
+from polytempo.serve.process.running import lead_until
 from polytempo.serve.protocol.wire_pb2 import Head, Hello
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.network.outbox import Outbox
@@ -197,7 +197,13 @@ class Running:
             credentials = None if self.certificate is None else self.certificate.credentials()
             self.port = self.server.listen(f"127.0.0.1:{self.port}", credentials)
             self._started.set()
-            await serve_until(self._stop, self.host, self.server, self.shared)
+            leading = asyncio.create_task(lead_until(self._stop, self.host, self.server, self.shared))
+            await asyncio.sleep(0)  # the host is there first
+            await self.server.start()
+            try:
+                await leading
+            finally:
+                await self.server.close()
         except BaseException as error:
             self._error = error
             self._started.set()

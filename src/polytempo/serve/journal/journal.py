@@ -46,6 +46,7 @@ class Journal:
         """... with their bodies."""
         self.snapshot_bytes = 0
         """Size of the newest snapshot."""
+        self._confirmed = -1
         self._find_end()
 
     @property
@@ -137,6 +138,7 @@ class Journal:
         packed = [pack_event(event, self.schema) for event in events]
         self.unsaved_bytes += self.store.append(packed, self.last, time.time(), self.marks)
         self._clear_marks()
+        self._confirmed = self.last
         self.last += len(packed)
         self.unsaved_events += len(packed)
 
@@ -192,8 +194,9 @@ class Journal:
 
     def confirm(self) -> None:
         """Write down what is known of events that were applied, if another server wants to know."""
-        if self.store.is_followed and (self.marks.outcomes or self.marks.void):
+        if self.store.is_followed and (self._confirmed < self.last or self.marks.outcomes):
             self.store.write_marks(self.marks, self.last)
+            self._confirmed = self.last
             self._clear_marks()
 
     def description_of(self, number: int) -> str:

@@ -49,6 +49,10 @@ class Store(ABC):
     def lock(self) -> None:
         """Take it for writing; TakenError if somebody else has. Bytes that no row speaks of may go."""
 
+    @abstractmethod
+    def beside(self) -> "Store":
+        """The same store for another thread, with the same right to write."""
+
     @property
     def epoch(self) -> int:
         """How often the store was taken for writing so far, this time included; 0 where nobody counts."""

@@ -120,6 +120,8 @@ def _status(sources: StatusSources) -> dict[str, Any]:
         "timers": len(service.timers),
         **sources.shared.meters.figures(),
         "left_out": journal.about.get("left_out", []),
+        "role": "leader",
+        **sources.shared.servers(),
         "journal": {
             "events": journal.last,
             "bytes": journal.unsaved_bytes,

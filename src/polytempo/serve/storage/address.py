@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from polytempo.core.disk.files import make_directory, write_bytes
 from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
-from polytempo.serve.paths import JOURNAL, STORE
+from polytempo.serve.paths import DATABASE, JOURNAL, STORE
 
 SCHEMES = ("postgresql://", "postgres://")
 SCHEMA = "polytempo"
@@ -81,6 +81,23 @@ def database_of(directory: Path) -> PostgresAddress | None:
 def journal_database(journal: Path) -> PostgresAddress | None:
     """The database that the journal of this directory is kept in; None if it is kept in the directory itself."""
     return database_of(journal.parent) if journal.name == JOURNAL else None
+
+
+def keep_in_database(directory: Path, address: str) -> None:
+    """The same, where it is not known yet: a service that is kept elsewhere stays there."""
+    known, given = database_of(directory), PostgresAddress.parse(address)
+    if known is None and (directory / JOURNAL / DATABASE).exists():
+        raise UserError(
+            f"The service in {directory} is kept there. Nothing was changed. `polytempo move {directory} ADDRESS` "
+            "moves it to a database; then start it without --store."
+        )
+    if known is None:
+        note_database(directory, address)
+    elif known != given:
+        raise UserError(
+            f"{directory / STORE} says that the service is kept in {known}, and --store {given}. Give another --dir, "
+            "or leave --store out."
+        )
 
 
 def note_database(directory: Path, address: str) -> None:

@@ -32,6 +32,9 @@ class Change:
 class Documents(ABC):
     """Those of one service."""
 
+    is_shared = False
+    """Are they those of several servers?"""
+
     @abstractmethod
     def title(self, name: str) -> str:
         """What messages call a document."""

@@ -11,6 +11,8 @@ from datetime import timedelta
 
 from polytempo.serve.storage.database import Connection, Statements, query
 
+ANYBODY = "*"
+"""In place of a server's name: whichever is ready."""
 TAKE = """
 UPDATE lease SET epoch = epoch + 1, holder = ?, expires = clock_timestamp() + ?, asked = ''
 WHERE expires < clock_timestamp() OR holder = ? RETURNING epoch

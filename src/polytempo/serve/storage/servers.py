@@ -35,6 +35,8 @@ class Told:
     """Equal for servers that replay each other's events to the same bits."""
     problem: str = ""
     """Why it could not lead, or does not follow."""
+    differed_at: int | None = None
+    """The last event that came to something else here than with the leader."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ CURRENT_FOR = 2.0
 class Watch(Documents):
     """The database as this server sees it. As documents, it gives what it has seen."""
 
+    is_shared = True
+
     def __init__(self, address: PostgresAddress, name: str) -> None:
         """Looks once before it returns."""
         self.address, self.name = address, name
@@ -164,7 +166,7 @@ class Watch(Documents):
             raise FileNotFoundError(2, "it is missing", name) from None
 
     def stamp(self, name: str) -> object:
-        return self._documents.get(name, (None,))[0] if self.is_current else None
+        return self._documents.get(name, (0,))[0] if self.is_current else None
 
     @contextmanager
     def changing(self, name: str, make: bool = False) -> Iterator[Change]:

@@ -91,6 +91,9 @@ class FileStore(Store):
         self._end, _ = self.end(newest[-1].number if newest else 0)
         self._open_segment()
 
+    def beside(self) -> "FileStore":
+        return FileStore(self.directory)
+
     def close(self, successor: str | None = None) -> None:
         if self._segment is not None:
             self._segment.close()

@@ -60,18 +60,24 @@ class PostgresStore(Store):
         self.holder = holder or new_holder()
         self.lease_seconds = lease_seconds
         self.lead: Lead | None = None
+        self._shares_lead = False
         self._failed_bytes = 0  # of the last events that could not be written
         self._connection = connect(address, self.holder)
 
     def lock(self) -> None:
         self.lead = Lead(self.address, self.holder, self.lease_seconds)
 
+    def beside(self) -> "PostgresStore":
+        other = PostgresStore(self.address, self.holder, self.lease_seconds)
+        other.lead, other._shares_lead = self.lead, True
+        return other
+
     @property
     def epoch(self) -> int:
         return 0 if self.lead is None else self.lead.epoch
 
     def close(self, successor: str | None = None) -> None:
-        if self.lead is not None:
+        if self.lead is not None and not self._shares_lead:
             self.lead.give_up(successor)
         self._connection.close()
 
