@@ -39,6 +39,7 @@ from polytempo.cli.progress import progress_bar
 from polytempo.cli.projects import new
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
+from polytempo.cli.several import hand_over, settings
 from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
 from polytempo.core.registry import warn_of_unused
@@ -237,7 +238,7 @@ def bench(
 app.command()(new)
 
 SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release)
-KEEPING = (backup, restore, move, erase)
+KEEPING = (settings, hand_over, backup, restore, move, erase)
 for command in (*SERVICE, *KEEPING):
     app.command()(command)
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import socket
 import time
 from dataclasses import asdict
 from typing import Any
@@ -34,6 +35,8 @@ from polytempo.serve.storage.servers import KnownServer, Told
 from polytempo.serve.storage.tables import make_tables
 from polytempo.serve.storage.watching import Watch
 
+EVERY_ADDRESS = ("0.0.0.0", "[::]")
+"""What it listens on who listens on all addresses of a machine, whose name then says more."""
 LEAVE_SECONDS = 5.0
 """That a standby may take to end what it is doing."""
 
@@ -70,7 +73,8 @@ class Several:
         return prepare_service(self._options.directory / JOURNAL, self._options.settings, candidate=candidate)
 
     def listen(self, address: str) -> None:
-        self._address = address
+        host, _, port = address.rpartition(":")
+        self._address = f"{socket.gethostname()}:{port}" if host in EVERY_ADDRESS else address
 
     async def wait_for_lead(self, stop: asyncio.Event) -> Opened | None:
         consent = self._options.consent if self._host is None else None
@@ -135,7 +139,7 @@ class Several:
 
     def _candidates(self) -> list[KnownServer]:
         """The servers that could lead now, best first."""
-        ready = [one for one in self._watch.others() if one.told.follows and not one.told.problem]
+        ready = [one for one in self._watch.others() if one.can_lead]
         return sorted(ready, key=lambda one: (one.told.code == self._code, one.told.event), reverse=True)
 
     def _tell(self) -> None:

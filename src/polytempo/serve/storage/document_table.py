@@ -11,6 +11,8 @@ from polytempo.serve.storage.tables import make_tables
 
 
 class TableDocuments(Documents):
+    is_shared = True
+
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
 

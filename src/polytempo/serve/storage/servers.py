@@ -38,6 +38,11 @@ class Told:
     differed_at: int | None = None
     """The last event that came to something else here than with the leader."""
 
+    @property
+    def standing(self) -> object:
+        """What others should know at once when it changes."""
+        return self.role, self.follows, self.problem, self.address
+
 
 @dataclass(frozen=True)
 class KnownServer:
@@ -51,6 +56,11 @@ class KnownServer:
     @property
     def is_there(self) -> bool:
         return self.silent < GONE_AFTER
+
+    @property
+    def can_lead(self) -> bool:
+        """Does it stand by, with a state to go on from?"""
+        return self.told.role == "standby" and bool(self.told.follows) and not self.told.problem
 
     def row(self) -> dict[str, object]:
         return {"name": self.name, **asdict(self.told), "silent": self.silent}

@@ -41,6 +41,7 @@ class Watch(Documents):
         self._table = TableDocuments(address)
         self._lease: Lease | None = None
         self._looked = self._next_tell = 0.0
+        self._said: object = None
         self._listens_to_events: bool | None = None
         self._connection: Connection | None = None
         self._ending = threading.Event()
@@ -117,9 +118,10 @@ class Watch(Documents):
             began = time.monotonic()
             self._lease = lease.look(self._connection)
             self._read_documents(self._connection)
-            if began >= self._next_tell:
-                self._next_tell = began + TELL_EVERY
-                servers.tell(self._connection, self.name, self.told)
+            told = self.told
+            if began >= self._next_tell or told.standing != self._said:
+                self._next_tell, self._said = began + TELL_EVERY, told.standing
+                servers.tell(self._connection, self.name, told)
                 self.servers = servers.servers(self._connection)
             self._looked = began
 

@@ -87,10 +87,14 @@ class PostgresStore(Store):
             connected.shutdown(socket.SHUT_RDWR)
 
     def query(self, sql: str, *values: object) -> list[Any]:
-        if is_broken(self._connection):
+        """Whoever leads reads over the connection on which it writes, or leads no more."""
+        if is_broken(self._connection) and self.lead is None:
             self._connection = connect(self.address, self.holder)
-        with told_in_words(self.address):
+        try:
             return query(self._connection, sql, values)
+        except psycopg.Error as error:
+            lost = self.lead is not None and is_broken(self._connection)
+            raise self._lost(error) if lost else in_words(self.address, error) from error
 
     # Writing.
 
@@ -113,7 +117,7 @@ class PostgresStore(Store):
 
     def _lost(self, error: psycopg.Error) -> LostLeadError:
         return LostLeadError(
-            f"The database {self.address} was lost while the journal was being written: {in_words(self.address, error)}"
+            f"The connection to the database was lost while this server led. {in_words(self.address, error)}"
         )
 
     @contextmanager
