@@ -91,6 +91,15 @@ class Several:
     def wait_for_leader(self, name: str) -> None:
         until(lambda: self.leads(name), 60)
 
+    def wait_for_any_leader(self) -> str:
+        until(lambda: any(map(self.leads, self.servers)), 60)
+        return next(name for name in self.servers if self.leads(name))
+
+    def let_lead(self, holder: str, seconds: float) -> None:
+        """Somebody who does nothing with it takes the lead for a while."""
+        values = f"epoch = epoch + 1, holder = '{holder}', expires = clock_timestamp() + '{seconds} s'"
+        self.execute(f"UPDATE lease SET {values} RETURNING 1")
+
     def wait_for_standby(self, name: str) -> None:
         """Until it has applied what the leader has."""
         until(lambda: self._stands_by(name), 60)
