@@ -12,6 +12,7 @@ from hypothesis import settings
 from polytempo.sim import run as run_module
 from polytempo_client.session import search as search_module
 from support.clusters import PRIVATE
+from support.postgres import Server, postgres
 from support.serving import Running, running
 
 settings.register_profile("untimed", deadline=None)  # no test is timed: machines are busy, and first calls compile
@@ -34,6 +35,21 @@ def _logs_go_where_they_went() -> Iterator[None]:
     yield
     logger.handlers, logger.propagate, logger.level = before
     logger.manager._clear_cache()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[Server]:
+    """A PostgreSQL server, one for all tests of a process."""
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["files", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The service in the test's directory is kept in files, and then in a database."""
+    if request.param == "postgres":
+        request.getfixturevalue("database").new_store(tmp_path)
+    return str(request.param)
 
 
 @pytest.fixture

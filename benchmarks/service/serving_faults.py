@@ -41,7 +41,7 @@ from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.paths import DATABASE
-from polytempo.serve.process.running import serve_until
+from polytempo.serve.process.running import lead_until
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.network.outbox import Outbox
 from polytempo.serve.server.network.sessions import Server
@@ -117,7 +117,7 @@ def serve(tell: Connection, directory: Path, strategy: str, port: int) -> None:
         server = Server(host.submit, opened.service.schema, shared)
         server.listen(f"127.0.0.1:{port}", None)
         tell.send("listening")
-        await serve_until(asyncio.Event(), host, server, shared.access)
+        await lead_until(asyncio.Event(), host, server, shared)
 
     asyncio.run(run())
 

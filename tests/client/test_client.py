@@ -12,11 +12,11 @@ import torch
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
-from polytempo.serve.journal.database import JournalError
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import ANSWER_BYTES
 from polytempo.serve.server.decisions import Reply
 from polytempo.serve.server.network.outbox import WAITING_MESSAGES, GrpcSession, Outbox
+from polytempo.serve.storage.errors import JournalError
 from polytempo_client.client import Client
 from polytempo_client.errors import RefusedError
 from polytempo_client.protocol.framing import FRAME_BYTES

@@ -34,6 +34,7 @@ SERVE = {
     "paths": 0,
     "logs": 0,
     "addresses": 0,
+    "storage": 1,
     "state": 1,
     "journal": 3,
     "access": 4,

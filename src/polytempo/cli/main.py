@@ -24,6 +24,7 @@ from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing, rows_of
+from polytempo.cli.moving import move
 from polytempo.cli.options import (
     AllowImport,
     Callbacks,
@@ -42,6 +43,7 @@ from polytempo.cli.progress import progress_bar, runs_bar
 from polytempo.cli.projects import new
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
+from polytempo.cli.several import hand_over, settings
 from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
 from polytempo.papers import benches, part_of, quick_form, run_bench
@@ -237,8 +239,9 @@ def bench(
 
 app.command()(new)
 
-SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release, backup, restore, erase)
-for command in SERVICE:
+SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release)
+KEEPING = (settings, hand_over, backup, restore, move, erase)
+for command in (*SERVICE, *KEEPING):
     app.command()(command)
 # What follows the program's name belongs to the program.
 app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(conform)

@@ -42,6 +42,12 @@ def serve(
     admin: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="where operators reach its page and metrics (default: not)")
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="keep the service in this PostgreSQL database, which several servers may share"
+        ),
+    ] = None,
     leave_out: LeaveOut = [],  # noqa: B006
     accept_version: AcceptVersion = False,
     lose_tail: LoseTail = False,
@@ -55,6 +61,7 @@ def serve(
     def on_listening(at: Listening) -> None:
         how = "TLS with clients' certificates" if at.mutual else "TLS" if at.secure else "plaintext"
         since = f"goes on from event {at.event:,}" if at.event else "begins anew"
+        since = f"stands by, at event {at.event:,}, until it leads" if at.stands_by else since
         print(f"{strategy} on {at.address} ({how}), {at.parameters:,} parameters: {since}", flush=True)
         print(f"defences: {at.defences}", flush=True)
         if at.admin is not None:
@@ -66,7 +73,7 @@ def serve(
     operators = None if admin is None else checked_address(admin)
     endpoints = Endpoints(checked_address(listen), insecure, mtls, operators)
     consent = Consent(lose_tail, accept_version, parse_events(leave_out))
-    run_service(ServeOptions(directory, service, endpoints, consent, log_level), on_listening)
+    run_service(ServeOptions(directory, service, endpoints, consent, log_level, store), on_listening)
 
 
 @with_options(JoinSettings, but=())

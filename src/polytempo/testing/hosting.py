@@ -191,7 +191,7 @@ class Hosted:
         return to
 
     def after_crash(self, to: Path, **given: Any) -> "Hosted":
-        return Hosted(self.copied(to), settings=self.settings, operations=self.operations, **given)
+        return type(self)(self.copied(to), settings=self.settings, operations=self.operations, **given)
 
     def close(self) -> None:
         self.host.journal.close()

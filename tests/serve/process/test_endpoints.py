@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from polytempo.cli import serving as commands
 from polytempo.cli.main import app, main
 from polytempo.core.errors import UserError
-from polytempo.serve.access import roster as rosters
 from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.tokens import make_tokens
@@ -27,6 +26,7 @@ from polytempo.serve.process import options
 from polytempo.serve.process.options import Endpoints, Listening
 from polytempo.serve.server.network import sessions as server_module
 from polytempo.serve.server.refusals import CONTESTED
+from polytempo.serve.storage import documents
 from polytempo_client.client import Client
 from polytempo_client.session.connection import TAKEN_OVER
 from polytempo_client.session.failures import hint_for
@@ -267,7 +267,7 @@ def closed_by_the_other_side(connection: socket.socket) -> bool:
 def test_a_service_whose_roster_is_locked_by_a_stopped_command_still_stops(
     certified: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rosters, "LOCK_SECONDS", 0.5)
+    monkeypatch.setattr(documents, "LOCK_SECONDS", 0.5)
     with (certified / ".access.json.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         service = Service(certified, Endpoints("127.0.0.1:0"))

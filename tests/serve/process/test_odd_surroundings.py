@@ -96,7 +96,8 @@ def test_a_status_of_a_process_that_is_another_by_now_is_no_sign_of_life(tmp_pat
 
 
 def test_five_thousand_tokens_are_read_and_used(tmp_path: Path) -> None:
-    Roster(clients={number: Pass(token=hash_of(f"token-{number}")) for number in range(5000)}).write(tmp_path / ACCESS)
+    roster = Roster(clients={number: Pass(token=hash_of(f"token-{number}")) for number in range(5000)})
+    (tmp_path / ACCESS).write_bytes(roster.as_json())
     with running(tmp_path) as server, server.client_with("token-4999") as client:
         task = client.task(30)
         client.push(task, nudge(task), samples=5, timeout=30)

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access import roster as rosters
 from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.live import Access, release
 from polytempo.serve.access.roster import LONGEST_REASON, Roster
@@ -20,6 +19,7 @@ from polytempo.serve.paths import ACCESS
 from polytempo.serve.server.operations import QuarantineRule
 from polytempo.serve.server.refusals import RefusalTracker
 from polytempo.serve.server.status import read_status
+from polytempo.serve.storage import documents
 from polytempo_client.protocol.wire_pb2 import Frame
 from polytempo_client.session.enrolment import enrol_client
 from support.serving import Hosted, Running, hosted, nudge, push_unchecked, refused, running, until
@@ -170,7 +170,7 @@ def test_a_quarantine_that_cannot_be_written_holds_all_the_same(
     with hosted(tmp_path, quarantine=RULE) as served:
         with_tasks(served)
         with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "polytempo"):
-            patch.setattr(rosters, "write_shared", disk_full)
+            patch.setattr(documents, "write_shared", disk_full)
             for _ in range(3):
                 pushes_nan(served, 0)
             served.shared.access.settle(30)
@@ -187,7 +187,7 @@ def test_a_quarantine_that_could_not_be_written_is_written_when_that_is_possible
     make_tokens(tmp_path, 1)
     access = Access(tmp_path, seconds=lambda: now[0])
     with monkeypatch.context() as patch:
-        patch.setattr(rosters, "LOCK_SECONDS", 0.0)
+        patch.setattr(documents, "LOCK_SECONDS", 0.0)
         with (tmp_path / f".{ACCESS}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             access.quarantine(0, "rubbish")

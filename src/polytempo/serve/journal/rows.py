@@ -30,7 +30,7 @@ class EventRow(NamedTuple):
     client: int
     detail: str
     """What the event holds beside tensors, as JSON."""
-    body: bytes | None
+    body: bytes | bytearray | None
     """A small body lies in its row, ..."""
     segment: int | None
     """... a large one in the segment that begins with this event, ..."""

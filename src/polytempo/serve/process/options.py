@@ -50,6 +50,8 @@ class ServeOptions:
     endpoints: Endpoints
     consent: Consent = NO_CONSENT
     log_level: str = "info"
+    store: str | None = None
+    """The address of the database that the service is to be kept in, if its directory does not say so yet."""
 
     def check(self) -> None:
         """Find what is wrong with the command before anything is touched, and before code of the user's runs:
@@ -73,3 +75,5 @@ class Listening:
     mutual: bool = False
     defences: str = ""
     """What is done about hostile updates, in words."""
+    stands_by: bool = False
+    """Does it stand by until no other server leads?"""

@@ -14,8 +14,8 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.access.roster import Roster
-from polytempo.serve.journal.database import is_taken
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.journal.files.database import is_taken
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.paths import STATUS
 from polytempo.serve.server.requests import Session
 from polytempo.serve.server.shared import Shared
@@ -105,6 +105,7 @@ def _status(sources: StatusSources) -> dict[str, Any]:
     service, journal, access = sources.service, sources.journal, sources.shared.access
     return {
         "written": time.time(),
+        "timeline": journal.timeline,
         "process": os.getpid(),
         "strategy": journal.about["settings"]["strategy"],
         "uptime": sources.now,
@@ -119,6 +120,8 @@ def _status(sources: StatusSources) -> dict[str, Any]:
         "timers": len(service.timers),
         **sources.shared.meters.figures(),
         "left_out": journal.about.get("left_out", []),
+        "role": "leader",
+        **sources.shared.servers(),
         "journal": {
             "events": journal.last,
             "bytes": journal.unsaved_bytes,

@@ -316,7 +316,7 @@ def test_trouble_of_the_server_is_told_to_nobody_and_may_pass(
     with running(tmp_path) as server:
         code = make_code(tmp_path, 5)
         with monkeypatch.context() as patch:
-            patch.setattr("polytempo.serve.access.roster.write_shared", full)
+            patch.setattr("polytempo.serve.storage.documents.write_shared", full)
             with pytest.raises(UserError, match="the server can enrol nobody now") as refused:
                 enrol_client(server.address, code, tmp_path / "mine.token", insecure=True)
         assert str(tmp_path) not in str(refused.value)

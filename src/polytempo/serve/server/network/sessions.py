@@ -54,6 +54,8 @@ SERVER_OPTIONS = (
     # What was read is parsed, also when its connection has been closed.
     ("grpc.experimental.tcp_max_read_chunk_size", 1 << 16),
 )
+NOT_HERE = "not here"
+"""How the end of a call begins that sends a client to its next address."""
 PENDING_CALLS = 4096
 """Calls that have not been looked at yet, at a time, or ``limits.sessions`` if that is more. They hold memory."""
 
@@ -73,6 +75,8 @@ class Server:
         self._memory = Memory()
         self._loop = asyncio.get_running_loop()
         self._draining = False
+        self._elsewhere: str | None = None
+        """Why clients are sent to their next address."""
         self._guard: FloodGuard | None = None
         self._streams: set[tuple[Peer, Incoming]] = set()
         """Of the open sessions."""
@@ -119,6 +123,21 @@ class Server:
             log("few files", level=logging.WARNING, at_once=strangers, clients=self._limits.clients, reason=reason)
         if self._guard is not None:
             self._guard.start()
+
+    def let_in(self, submit: Callable[[Request], None]) -> None:
+        """From now on this server has the service: its host is given the requests."""
+        self._submit, self._elsewhere = submit, None
+
+    def turn_away(self, reason: str) -> None:
+        """Another server has the service, or will have it: send those who come to their next address."""
+        self._elsewhere = reason
+
+    def end_sessions(self) -> None:
+        """Send everybody else there, too: nobody answers them here any more."""
+        self._submit = _release
+        for session in self._open:
+            session.end()
+        self._shared.outbox.deliver()
 
     def drain(self) -> None:
         """Let nobody new in."""
@@ -180,6 +199,8 @@ class Server:
     # Sessions.
 
     async def _session(self, _: Any, context: Context) -> None:
+        if self._elsewhere is not None:  # before anything else: who may talk here is the leader's to say
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{NOT_HERE}: {self._elsewhere}")
         client, token_hash = await self._who(context)
         await self._admit(client, token_hash, context)
         self._calls[token_hash] += 1
@@ -352,6 +373,11 @@ def _checked_kind(session: GrpcSession, head: Head) -> RequestKind:
     if not head.request or head.request in session.waiting:
         raise WireError(f"a client sent a {kind} without a number of its own")
     return cast("RequestKind", kind)
+
+
+def _release(request: Request) -> None:
+    """Nobody answers it."""
+    request.release()
 
 
 def _most_connections() -> int:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.paths import DATABASE, LOCK
+from polytempo.serve.storage.errors import JournalError, UnwritableError
 from polytempo_client.disk.locks import LockedError, locked, take
 
 LOG = f"{DATABASE}-wal"
@@ -23,29 +23,6 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE TABLE IF NOT EXISTS outcomes (number INTEGER PRIMARY KEY, outcome INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS snapshots (number INTEGER PRIMARY KEY, size INTEGER NOT NULL, crc INTEGER NOT NULL);
 """
-
-
-class JournalError(UserError):
-    """The journal cannot be written or read; nothing that was not safe has been acknowledged."""
-
-
-class UnwritableError(JournalError, PassingError):
-    """It cannot be written now: the disk is full, say."""
-
-
-class TakenError(UnwritableError):
-    """Somebody else is writing."""
-
-
-class DamagedError(JournalError):
-    """Something in the journal cannot be read."""
-
-    def __init__(self, directory: Path, number: int, why: str) -> None:
-        super().__init__(
-            f"The journal in {directory} is damaged at event {number}: {why}. Nothing was changed. Restore it from a "
-            "backup, or start with --lose-tail to go on from the last good state and lose what came after it."
-        )
-        self.number = number
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from polytempo.serve.journal.database import DamagedError
 from polytempo.serve.journal.rows import EventRow
+from polytempo.serve.storage.errors import DamagedError
 from polytempo_client.disk.files import sync_directory
 from polytempo_client.protocol.framing import Buffer
 
