@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.learn.scoring import CHUNK, Scorer, mean_per_part
+from polytempo.learn.forward import CHUNK
+from polytempo.learn.scoring import Scorer, mean_per_part
 from polytempo.sim.lookahead import Lookahead, in_parts
 from polytempo.strategies import Strategy
 from polytempo.world.dataset import Dataset
