@@ -165,9 +165,11 @@ def test_auto_is_eager_for_other_layers_and_other_losses() -> None:
     ("module", "reason"),
     [
         (with_batch_norm(), "BatchNorm2d"),
-        (nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.Flatten(), nn.Linear(8, 2)), "stride 1"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3, dilation=2), nn.Flatten(), nn.Linear(8, 2)), "dilation 1"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(8, 2)), "padding"),
         (nn.Sequential(nn.Conv2d(2, 2, 3, groups=2), nn.Flatten(), nn.Linear(8, 2)), "groups"),
-        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(8, 2)), "MaxPool2d"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(3, 2), nn.Flatten(), nn.Linear(8, 2)), "overlap"),
+        (nn.Sequential(nn.Unflatten(1, (2, 8)), nn.Conv1d(2, 2, 3), nn.Flatten(), nn.Linear(8, 2)), "one channel"),
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Linear(8, 2)), "Flatten"),
         (nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2)), "bias"),
         (nn.Sequential(nn.Linear(4, 4), nn.ReLU()), "ReLU"),

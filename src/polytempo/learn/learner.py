@@ -123,7 +123,7 @@ class Learner:
         )
         self.engine = make_engine(engine, module, loss)
         self.metric = as_metric(metric)
-        self.scorer = Scorer(module, loss, self.metric)
+        self.scorer = Scorer(module, loss, self.metric, self.engine.outputs)
         if probe is not None:
             x, y = probe
             check_parts(module, loss, self.metric.per_sample, x, y)

@@ -16,6 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from polytempo.core.errors import UserError
 from polytempo.core.given import described
 from polytempo.core.registry import Registry
+from polytempo.core.torch_generator import own_generator
 from polytempo_client.imports import from_import_path
 from polytempo_client.streams import stream
 
@@ -46,8 +47,7 @@ def build_model(name: str, inputs: Inputs, seed: int, own: Any = None) -> nn.Mod
         return copy.deepcopy(own)
     build: Any = own or (from_import_path(name, "model") if ":" in name else models[name])
     shown = f"model {name!r}" if own is None else f"model is {described(own)}, which"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with own_generator(seed):
         try:
             module = build(inputs) if _takes_inputs(build) else build()
         except UserError:

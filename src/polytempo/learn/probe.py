@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.core.model.frozen import copy_of, set_training
+from polytempo.core.torch_generator import own_generator
 from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.eager import Loss
 from polytempo.learn.metrics import PerSample, correct
@@ -35,7 +36,7 @@ def check_parts(module: nn.Module, loss: Loss, metric: PerSample, x: Tensor, y: 
             value.backward()
         return value
 
-    with torch.random.fork_rng(devices=[]):
+    with own_generator():
         outputs = _try("model", forward, lambda result: result.shape[:1] == y.shape[:1] and result.requires_grad)
         # what fails in our own loss and metric is a model whose outputs they cannot read
         _try("model" if loss is F.cross_entropy else "loss", step, lambda r: r.shape == () and bool(r.isfinite()))

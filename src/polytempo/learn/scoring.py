@@ -1,7 +1,6 @@
-"""Forward passes without training: accuracy and loss per sample. One pass per model, however many clients share it."""
+"""How good a model is: metric and loss per sample. One pass per model, however many clients share it."""
 
 import math
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,49 +9,32 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.frozen import copy_of
 from polytempo.learn.eager import Loss
-from polytempo.learn.flat import initial_vector, live_in_vector
+from polytempo.learn.flat import initial_vector
+from polytempo.learn.forward import Forward, Outputs
 from polytempo.learn.metrics import ACCURACY, Metric, correct
 
-CHUNK = 1000
-"""Rows per forward pass. Fixed, so that a score never depends on who is scored beside whom."""
 ROUNDING = 1e-4
 """By which a share may leave 0 to 1."""
 
 
 class Scorer:
-    """Scores flat vectors on rows of a data set; may be called from several threads at once."""
+    """Scores flat vectors on rows of a data set; may be called from several threads at once. ``outputs`` is how an
+    engine computes the module's outputs; without one torch does."""
 
-    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy, metric: Metric = ACCURACY) -> None:
-        self._module = module
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss = F.cross_entropy,
+        metric: Metric = ACCURACY,
+        outputs: Outputs | None = None,
+    ) -> None:
+        forward = Forward(module)
+        self.outputs: Outputs = outputs or forward.outputs
+        self.features = forward.features
         self._loss = loss
         self._metric = metric
         self._initial = initial_vector(module)
-        self._own = threading.local()
-
-    def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray | None = None) -> Tensor:
-        """The model's outputs for these rows, or for all rows without copying them."""
-        module, vector = self._workbench()
-        vector.copy_(weights)
-        with torch.inference_mode():
-            if rows is None:
-                return torch.cat([module(chunk) for chunk in x.split(CHUNK)])
-            chunks = [module(x[torch.from_numpy(rows[i : i + CHUNK])]) for i in range(0, len(rows), CHUNK)]
-        return torch.cat(chunks)
-
-    def features(self, weights: Tensor, x: Tensor, rows: np.ndarray) -> Tensor:
-        """What the model's last linear layer is given for these rows."""
-        seen: list[Tensor] = []
-        linear = [part for part in self._workbench()[0].modules() if isinstance(part, nn.Linear)]
-        if not linear:
-            raise UserError("The model has no linear layer, so it has no last-layer features.")
-        hook = linear[-1].register_forward_pre_hook(lambda _, given: seen.append(given[0].flatten(1)))
-        try:
-            self.outputs(weights, x, rows)
-        finally:
-            hook.remove()
-        return torch.cat(seen)
 
     def metric(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> np.ndarray:
         """The metric of each row, for accuracy 0 or 1; ``y`` holds the labels of these rows."""
@@ -81,14 +63,6 @@ class Scorer:
         before = self.losses(self._initial, x, y, rows).double()
         share = torch.where(losses > 0, (losses / before).nan_to_num(1.0, 1.0), 0.0).clamp(0, 1)
         return torch.stack([share, share], 1).numpy()
-
-    def _workbench(self) -> tuple[nn.Module, Tensor]:
-        if not hasattr(self._own, "module"):
-            torch.set_num_threads(1)
-            self._own.module = copy_of(self._module).eval()
-            self._own.vector = live_in_vector(self._own.module)
-            self._own.module.requires_grad_(False)
-        return self._own.module, self._own.vector
 
 
 def _check_scores(metric: Metric, values: np.ndarray) -> None:

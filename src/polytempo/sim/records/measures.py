@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.learn.scoring import CHUNK, mean_per_part
+from polytempo.learn.forward import CHUNK
+from polytempo.learn.scoring import mean_per_part
 from polytempo.sim.executors.executor import Executor
 from polytempo.sim.executors.work import Scoring
 from polytempo.strategies import Strategy
