@@ -216,9 +216,9 @@ def test_each_distinct_model_is_scored_in_one_pass(monkeypatch, method, passes):
     sim = simulator(method(), clients=6, stop=Stop(updates=6))
     sim.run()
     scored = []
-    outputs = Scorer.outputs
+    metric = Scorer.metric
     monkeypatch.setattr(
-        Scorer, "outputs", lambda self, w, x, rows: scored.append(len(rows)) or outputs(self, w, x, rows)
+        Scorer, "metric", lambda self, w, x, y, rows: scored.append(len(rows)) or metric(self, w, x, y, rows)
     )
     executor = Threads(sim.evaluator.world.worker(), workers=2)
     score_clients(range(6), sim.strategy.model_for, sim.federation.client, executor)

@@ -54,10 +54,17 @@ def main(directory: Path, strategies: list[str]) -> None:
         end = partial(os.kill, os.getpid(), signal.SIGKILL)
         all_are_there = threading.Barrier(len(strategies), action=end)
         runs = []
-        for name, experiment in experiments.items():
+
+        def run(name: str) -> None:
             watcher = At(HALF, all_are_there.wait)
-            run = partial(run_experiment, experiment, directory / name, checkpoint_seconds=0, watcher=watcher)
-            runs.append(threading.Thread(target=run))
+            try:
+                run_experiment(experiments[name], directory / name, checkpoint_seconds=0, watcher=watcher)
+            except BaseException:
+                all_are_there.abort()  # or the others would wait for this one
+                raise
+
+        for name in experiments:
+            runs.append(threading.Thread(target=run, args=(name,)))
             runs[-1].start()
         for thread in runs:
             thread.join()

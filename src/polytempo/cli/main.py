@@ -17,12 +17,14 @@ from polytempo import api
 from polytempo.api import fit_for_a_path, simulate_experiment
 from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
+from polytempo.cli.conforming import conform
 from polytempo.cli.devices import devices
 from polytempo.cli.directories import continuable, new_directory
 from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
 from polytempo.cli.listing import TABLES, listing, rows_of
+from polytempo.cli.moving import move
 from polytempo.cli.options import (
     AllowImport,
     Callbacks,
@@ -32,7 +34,8 @@ from polytempo.cli.options import (
     Quiet,
     Set,
     Track,
-    counted,
+    check_form,
+    experiment_named,
     parse_assignments,
     with_options,
 )
@@ -40,16 +43,17 @@ from polytempo.cli.progress import progress_bar, runs_bar
 from polytempo.cli.projects import new
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
+from polytempo.cli.several import hand_over, settings
 from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
-from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.comparison import find_runs
 from polytempo.report.csv_table import bench_csv, comparison_csv, csv_text
+from polytempo.report.facts.numbers import counted
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
 from polytempo.serve.process.ending import StuckError, end_process
-from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
+from polytempo.sim.experiment import Experiment
 from polytempo.track.trackers import make_callbacks
 from polytempo.world.data.download import get_dataset
 
@@ -63,7 +67,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets.")
 app.add_typer(data_app, name="data")
 
-Out = Annotated[Path | None, typer.Option(help="directory for what the run leaves (default runs/TIME-NAME)")]
+Out = Annotated[Path | None, typer.Option(help="directory of the run (default runs/TIME-NAME)")]
 
 
 def main() -> None:
@@ -81,7 +85,7 @@ def main() -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="print the version and end", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="show the version and exit", is_eager=True)] = False,
 ) -> None:
     if version:
         print(f"polytempo {metadata.version('polytempo')}")
@@ -106,13 +110,8 @@ def run(
     settings: dict[str, Any],
 ) -> None:
     """Simulate one strategy."""
-    _check_form(as_json, as_csv)
-    parameters = parse_assignments(set_)
-    if strategy.endswith(".toml"):
-        experiment = read_experiment(Path(strategy), parameters, settings, allow_import)
-    else:
-        warn_of_unused("the command line", (), allow_import)
-        experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
+    check_form(as_json, as_csv)
+    experiment = experiment_named(strategy, set_, settings, allow_import)
     if experiment.defences() and not quiet:
         print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json or as_csv else sys.stdout)
     out = out or new_directory(f"{fit_for_a_path(experiment.strategy)}-{fit_for_a_path(experiment.data)}")
@@ -143,7 +142,7 @@ def compare(
 ) -> None:
     """Simulate several strategies under the same conditions and overlay them in one report. ``--set buffer_size=5``
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
-    _check_form(as_json, as_csv)
+    check_form(as_json, as_csv)
     out = out or new_directory("compare")
     with _compared_progress(quiet, jobs) as shown, continuable(f"--out {out}"):
         done = api.compare(
@@ -224,7 +223,7 @@ def bench(
 ) -> None:
     """Run what a paper shows as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
     if name == "list":
-        Console().print(listing("benches"))
+        list_("benches", as_csv)
         return
     chosen = part_of(benches[name], only, row)
     chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
@@ -240,9 +239,12 @@ def bench(
 
 app.command()(new)
 
-SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release, backup, restore, erase)
-for command in SERVICE:
+SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release)
+KEEPING = (settings, hand_over, backup, restore, move, erase)
+for command in (*SERVICE, *KEEPING):
     app.command()(command)
+# What follows the program's name belongs to the program.
+app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(conform)
 
 
 @data_app.command("get")
@@ -271,11 +273,6 @@ def _compared_progress(quiet: bool, jobs: int) -> Iterator[dict[str, Any]]:
 
 def _note(message: Warning | str, *_: object) -> None:
     print(f"polytempo: note: {message}", file=sys.stderr)
-
-
-def _check_form(as_json: bool, as_csv: bool) -> None:
-    if as_json and as_csv:
-        raise UserError("--json and --csv both print to stdout. Give one of them.")
 
 
 def _show(runs: Sequence[Run], page: Path, quiet: bool, as_json: bool = False, as_csv: bool = False) -> None:

@@ -9,13 +9,13 @@ from rich.console import Console
 
 from polytempo.api import fit_for_a_path
 from polytempo.cli.directories import continuable, new_directory
-from polytempo.cli.options import AllowImport, Jobs, Json, Quiet, Set, parse_assignments, with_options
+from polytempo.cli.options import AllowImport, Csv, Jobs, Json, Quiet, Set, check_form, experiment_named, with_options
 from polytempo.cli.progress import runs_bar
-from polytempo.core.registry import warn_of_unused
-from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
+from polytempo.sim.experiment import Experiment
+from polytempo.sweeps.result import Sweep
 from polytempo.sweeps.running import make_plan, run_sweep
 from polytempo.sweeps.space import parse_grid, parse_ranges
-from polytempo.sweeps.table import remarks, sweep_table
+from polytempo.sweeps.table import remarks, sweep_csv, sweep_table
 
 
 @with_options(Experiment)
@@ -40,6 +40,7 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="directory for the runs (default runs/TIME-sweep-NAME)")] = None,
     allow_import: AllowImport = [],  # noqa: B006
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     *,
     settings: dict[str, Any],
@@ -48,12 +49,8 @@ def sweep(
     stopped."""
     from polytempo.report.drawing.canvas import check_ending  # here, because matplotlib takes a while to import
 
-    parameters = parse_assignments(set_)
-    if experiment.endswith(".toml"):
-        base = read_experiment(Path(experiment), parameters, settings, allow_import)
-    else:
-        warn_of_unused("the command line", (), allow_import)
-        base = make_experiment(strategy=experiment, parameters=parameters, **settings)
+    check_form(as_json, as_csv)
+    base = experiment_named(experiment, set_, settings, allow_import)
     plan = make_plan(base, parse_grid(grid), parse_ranges(range_), search, trials, seeds, jobs)
     out = out or new_directory(f"sweep-{fit_for_a_path(base.strategy)}")
     figure = heat_map or out / "heat-map.png"
@@ -62,10 +59,17 @@ def sweep(
         found = run_sweep(base, plan, out, tell)
     found.plot(figure)
     if not quiet:
-        console = Console(stderr=as_json)
-        console.print(sweep_table(found))
-        for remark in remarks(found):
-            console.print(remark, highlight=False)
-        console.print(f"Runs: {out}\nFigure: {figure}", soft_wrap=True, highlight=False)
+        _show(found, Console(stderr=as_json or as_csv), table=not as_csv)
+        Console(stderr=as_json or as_csv).print(f"Runs: {out}\nFigure: {figure}", soft_wrap=True, highlight=False)
     if as_json:
         print(json.dumps(found.figures()))
+    if as_csv:
+        print(sweep_csv(found), end="")
+
+
+def _show(found: Sweep, console: Console, table: bool) -> None:
+    """The table, unless it is printed in another form, and what was chosen."""
+    if table:
+        console.print(sweep_table(found, console.width))
+    for remark in remarks(found):
+        console.print(remark, highlight=False)

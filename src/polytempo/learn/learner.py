@@ -16,25 +16,25 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.flight import base_of
 from polytempo.core.model.frozen import frozen_parts
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import schema_of, trained_entries
 from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.schedules import rate_at
-from polytempo.core.streams import stream
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.goals import Goal, goals, loss_by_name
 from polytempo.learn.job import Batches, Job, Refresh, make_batches
-from polytempo.learn.jury import Rows
 from polytempo.learn.metrics import ACCURACY, Metric, PerSample, as_metric, metric_by_name
 from polytempo.learn.models import Inputs, first_model
-from polytempo.learn.personal import SHARES, ClientMemory, may_rehearse
 from polytempo.learn.private_layers import PrivateLayers
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.rules import begin_rule
 from polytempo.learn.scoring import Scorer
+from polytempo_client.model.schema import Schema
+from polytempo_client.personal.jury import Rows
+from polytempo_client.personal.rule import SHARES, ClientMemory, may_rehearse
+from polytempo_client.streams import stream
 
 FORWARD = 1 / 3
 """Of a training step is the forward pass; the backward pass is the rest."""
@@ -123,7 +123,7 @@ class Learner:
         )
         self.engine = make_engine(engine, module, loss)
         self.metric = as_metric(metric)
-        self.scorer = Scorer(module, loss, self.metric.per_sample)
+        self.scorer = Scorer(module, loss, self.metric, self.engine.outputs)
         if probe is not None:
             x, y = probe
             check_parts(module, loss, self.metric.per_sample, x, y)

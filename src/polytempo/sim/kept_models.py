@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
 from polytempo.core.model.state_dicts import named_models
-from polytempo.core.registry import unknown
 from polytempo.learn.models import Inputs, first_model, models
 from polytempo.sim.directory import MODELS
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies.base.served import served_models
+from polytempo_client.imports import unknown
 
 Build = Callable[[], nn.Module]
 Tensors = Mapping[str, Tensor]

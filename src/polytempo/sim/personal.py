@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 from polytempo.core.model.vectors import tensor_of
-from polytempo.core.orders import JuryScores, Personal, Train
-from polytempo.learn.jury import Rows, deal, fingerprints, jury_key
+from polytempo.core.orders import Train
 from polytempo.learn.learner import Assignment, forward_steps
-from polytempo.learn.personal import ClientMemory
 from polytempo.learn.rules import rule_of
 from polytempo.sim.executors.executor import Executor
 from polytempo.sim.executors.work import Judging
 from polytempo.sim.memories import Memories
 from polytempo.sim.world import World
+from polytempo_client.personal.jury import Rows, deal, fingerprints, jury_key
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.personal.told import JuryScores, Personal
 
 
 class PersonalClients:

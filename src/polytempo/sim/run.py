@@ -53,7 +53,7 @@ class Progress:
     """How much of the run is done, 0 to 1, as far as its updates or its virtual time say."""
     time: float
     accuracy: float
-    """Or what the metric says."""
+    """Of the models that clients use, or what the metric says of them."""
     metric: str = "accuracy"
 
 
@@ -101,7 +101,7 @@ def run_experiment(
             if directory is not None:
                 clock = _resume(simulator, directory, config)
             if watcher is not None:
-                watcher.begin(config, history, directory)
+                watcher.begin(_complete(config, experiment, simulator), history, directory)
             _simulate(simulator, clock, directory, progress, checkpoint_seconds, watcher)
             finished = _finished(experiment, simulator, clock, config)
             if directory is not None:
@@ -127,17 +127,17 @@ def _resume(simulator: Simulator, directory: Path, config: dict[str, Any]) -> _C
 
 
 def _finished(experiment: Experiment, simulator: Simulator, clock: _Clock, config: dict[str, Any]) -> Finished:
-    clients, resolved = len(simulator.federation), _resolved(experiment, simulator)
+    complete, clients = _complete(config, experiment, simulator), len(simulator.federation)
     build = builder(experiment, inputs_of(simulator.federation.dataset))
     return Finished(
-        config | {"clients": clients, "resolved": resolved},
+        complete,
         _result(experiment, simulator, clock),
         simulator.history,
         [_split_row(split) for split in simulator.strategy.splits()],
         [_regrouping_row(regrouping) for regrouping in simulator.strategy.regroupings()],
         _similarity(simulator.strategy, clients),
         simulator.used,
-        KeptModels(kept_models(simulator), build=build, used_is_served=resolved["used_is_served"]),
+        KeptModels(kept_models(simulator), build=build, used_is_served=complete["resolved"]["used_is_served"]),
     )
 
 
@@ -241,7 +241,8 @@ def _standing(simulator: Simulator) -> Progress:
     stop = simulator.stop
     share = max(simulator.updates / (stop.updates or math.inf), simulator.now / stop.time)
     metric = simulator.learner.metric.name
-    return Progress(simulator.updates, share, simulator.now, simulator.history.evaluations[-1]["accuracy"], metric)
+    used = simulator.history.evaluations[-1]["accuracy_used"]
+    return Progress(simulator.updates, share, simulator.now, used, metric)
 
 
 @contextmanager
@@ -333,6 +334,11 @@ def _similarity(strategy: Strategy, clients: int) -> np.ndarray | None:
     matrix = np.full((clients, clients), np.nan, np.float32)
     matrix[: len(known), : len(known)] = known
     return matrix
+
+
+def _complete(config: dict[str, Any], experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
+    """The configuration with what was used where the settings leave it open."""
+    return config | {"clients": len(simulator.federation), "resolved": _resolved(experiment, simulator)}
 
 
 def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:

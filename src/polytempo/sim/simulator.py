@@ -16,7 +16,6 @@ from polytempo.core.flight import Flight
 from polytempo.core.model.vectors import trained_entries
 from polytempo.core.orders import Due, Order, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
-from polytempo.core.streams import stream
 from polytempo.learn.learner import Assignment, CarriedOut
 from polytempo.learn.rules import rule_of
 from polytempo.sim.agenda import Agenda, Kind
@@ -36,6 +35,7 @@ from polytempo.sim.world import World
 from polytempo.strategies import Strategy
 from polytempo.strategies.base.contract import check_order, check_upload
 from polytempo.strategies.base.explaining import explained
+from polytempo_client.streams import stream
 
 
 class Simulator:

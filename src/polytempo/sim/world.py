@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.learn.asking import Asking
 from polytempo.learn.flat import read_vector
-from polytempo.learn.jury import fingerprints
 from polytempo.learn.learner import Learner, make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import WARM_UP_EPOCHS, ProxySets
@@ -27,6 +25,8 @@ from polytempo.world.federation import Federation
 from polytempo.world.partitions import clients_in, make_federation
 from polytempo.world.partitions.validation import keep_validation
 from polytempo.world.proxies import check_proxies, proxies_of, read_proxies
+from polytempo_client.asking.policies import Asking
+from polytempo_client.personal.jury import fingerprints
 
 CLIENTS = 20
 """Where neither the user nor the partition says how many."""

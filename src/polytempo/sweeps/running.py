@@ -4,18 +4,21 @@ a sweep goes on where it was stopped, and finished runs are taken as they are.""
 import hashlib
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from polytempo.core.errors import DivergenceError, UserError
 from polytempo.report.facts.scales import common_scale
+from polytempo.report.notebook import bar, live_line
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished, write_json
 from polytempo.sim.executors.side_by_side import Report, Task, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import run_experiment
+from polytempo.strategies import Strategy
 from polytempo.sweeps.result import Sweep, Trial
 from polytempo.sweeps.search import searched
 from polytempo.sweeps.space import (
@@ -47,7 +50,7 @@ class SweepPlan:
 
 
 def sweep(
-    strategy: str,
+    strategy: str | type[Strategy] | Strategy,
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
     ranges: Mapping[str, Any] | None = None,
@@ -56,19 +59,42 @@ def sweep(
     seeds: int = 5,
     jobs: int = 1,
     out: str | Path | None = None,
-    progress: Report | None = None,
+    progress: Report | Literal[False] | None = None,
     **settings: Any,
 ) -> Sweep:
     """Try every combination of the grid's values with several seeds, and choose the best by validation rows. Names are
     those of settings and of the strategy's parameters; other settings are those of ``simulate``. ``search="optuna"``
     makes ``trials`` trials instead, from ``ranges``, ``(low, high)`` or ``(low, high, "log")``, and the lists of
-    the grid. ``jobs`` is the number of processes. With ``out``, the runs are kept there, and the same call goes on."""
+    the grid. ``jobs`` is the number of processes. With ``out``, the runs are kept there, and the same call goes on. A
+    notebook shows live progress, unless ``progress`` is False or a function that is told of it."""
     base = make_experiment(strategy=strategy, **settings)
     plan = make_plan(base, grid or {}, ranges or {}, search, trials, seeds, jobs)
+    with _shown(progress, base.strategy) as tell, _place(out) as directory:
+        return run_sweep(base, plan, directory, tell)
+
+
+@contextmanager
+def _place(out: str | Path | None) -> Iterator[Path]:
+    """Where the runs are kept, or a directory that is gone at the end."""
     if out is not None:
-        return run_sweep(base, plan, Path(out), progress)
+        yield Path(out)
+        return
     with tempfile.TemporaryDirectory() as directory:
-        return run_sweep(base, plan, Path(directory), progress)
+        yield Path(directory)
+
+
+@contextmanager
+def _shown(progress: Report | Literal[False] | None, strategy: str) -> Iterator[Report | None]:
+    """What is told of the progress: what was given or, in a notebook, a line of its own."""
+    if progress is not None:
+        yield progress or None
+        return
+    with live_line() as write:
+        if write is None:
+            yield None
+        else:
+            told = write
+            yield lambda done, total, trial: told(bar(strategy, done / total, f"{done} of {total} runs, {trial}"))
 
 
 def make_plan(

@@ -21,7 +21,6 @@ from ray.exceptions import RayActorError, RayTaskError
 from torch import Tensor
 
 from polytempo.core.errors import PassingError, UserError
-from polytempo.core.registry import OWN_FILES
 from polytempo.core.versions import machine
 from polytempo.sim.executors import idle
 from polytempo.sim.executors.executor import Computation, Computed, Executor, Worker
@@ -29,6 +28,7 @@ from polytempo.sim.executors.lookahead import Kind, Queued
 from polytempo.sim.executors.models import Model, Models
 from polytempo.sim.executors.remote import Introduction, RemoteWorker
 from polytempo.sim.executors.travel import named, pack, unpack
+from polytempo_client.imports import OWN_FILES
 
 CALLS = 2
 """At once per process: one that it works on, and the next."""

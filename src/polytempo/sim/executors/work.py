@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from polytempo.core.model.vectors import tensor_of
-from polytempo.core.orders import JuryScores
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
-from polytempo.learn.personal import ClientMemory, judge
 from polytempo.learn.questions import Question, questions
+from polytempo_client.personal.rule import ClientMemory, judge
+from polytempo_client.personal.told import JuryScores
 
 
 @dataclass(frozen=True)
