@@ -3,8 +3,8 @@
     python benchmarks/micro/executors.py [--workers 2] [--repeats 3] [--most 32]
 
 First FedAsync with 100 clients on the 784-100-10 mlp, with as many local steps as a training takes in 2, 20 and 200
-ms: the share of their time in which the workers of this machine train, on threads and on Ray by turns. Then workers that
-sleep in place of training, each time given and giving back a model of that size: how many of them a driver on this
+ms: the share of their time in which the workers of this machine train, on threads and on Ray by turns. Then workers
+that sleep in place of training, each time given and giving back a model of that size: how many of them a driver on this
 machine keeps busy. All workers are processes of this machine, so that their own work competes with the driver's."""
 
 import argparse
