@@ -59,9 +59,9 @@ bench: .venv/installed-test
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ./client --editable '.[test]'
 	touch $@
 
-.venv-extras/installed: pyproject.toml constraints.txt
+.venv-extras/installed: pyproject.toml client/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-extras
-	.venv-extras/bin/pip install --quiet --constraint constraints.txt --editable '.[test-extras]'
+	.venv-extras/bin/pip install --quiet --constraint constraints.txt --editable ./client --editable '.[test-extras]'
 	touch $@
 
 clean:
