@@ -55,7 +55,8 @@ def test_every_base_is_a_row_of_the_same_table(name):
     for each in benches[name].tables:
         labels = [case.label for case in each.cases]
         assert len(set(labels)) == len(labels)
-        assert {case.base for case in each.cases} - {None} <= set(labels)
+        bases = {case.base for case in each.cases} | {column.base for column in (*each.columns, *each.kept)}
+        assert bases - {None} <= set(labels)
 
 
 def test_a_figure_may_compare_a_run_with_that_of_the_base_of_the_same_seed(tmp_path):

@@ -126,10 +126,15 @@ def test_every_published_record_is_one_of_its_benchmark(name):
         for label, there in measured(rows, seeds, known).items()
         for seed in there
     }
-    assert found == {(one["table"], one["label"], one["seed"]) for one in kept}
+    assert sorted(found) == sorted((one["table"], one["label"], one["seed"]) for one in kept)
+
+
+def runs_concerto(bench: Bench) -> bool:
+    return any(case.settings.get("strategy") == "concerto" for table in bench.tables for case in table.cases)
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_reported_seeds_are_none_of_those_that_constants_were_chosen_on(name):
-    assert not set(benches[name].all_seeds()) & {*range(4), *range(10, 23), 49, *range(101, 104)}
+    of_concerto = range(4) if runs_concerto(benches[name]) else ()
+    assert not set(benches[name].all_seeds()) & {*of_concerto, *range(10, 23), 49, *range(101, 104)}
     assert not quick_form(benches[name]).recorded

@@ -8,18 +8,8 @@ from typing import Any
 import numpy as np
 
 from polytempo.papers.bench import Case, Column, Table
-from polytempo.papers.echopfl import (
-    ALONE,
-    LITERAL,
-    METHODS,
-    MNIST,
-    NO_BROADCAST,
-    ON_DIGITS,
-    OWN,
-    SERVED,
-    add_bench,
-    echopfl,
-)
+from polytempo.papers.echopfl import LITERAL, METHODS, NO_BROADCAST, ON_DIGITS, SERVED, add_bench, echopfl
+from polytempo.papers.figures import ALONE, OWN
 from polytempo.report.run import Run
 
 RECOVERED = 0.02
@@ -51,6 +41,13 @@ def rounds_to_recover(run: Run, _: Run) -> float | None:
             return None
         found.append(float(rounds[back[0]]))
     return _mean(found)
+
+
+def lowest_after_start(run: Run) -> float | None:
+    """The lowest accuracy of the evaluations in the second half of the time before the first drift, and of all
+    after it."""
+    first, times = min(drift_times(run), default=None), run.over_evaluations("time")
+    return None if first is None else float(run.over_evaluations("accuracy")[times >= first / 2].min())
 
 
 def _around(run: Run) -> list[tuple[float, tuple[np.ndarray, np.ndarray]]]:
@@ -89,14 +86,17 @@ TWO_DAYS = {
 }
 TWO_DAYS_DEVICES = str(Path(__file__).parent / "devices" / "two-days.toml")
 MOVING = {
-    **MNIST,
+    "data": "mnist",
+    "model": "mlp",
+    "clients": 60,
     "partition": "groups",
     "devices": "slow:0.3x5",
+    "batch_size": 10,
     "steps": 12,
-    "epochs": None,
+    "test_share": 0.8,
+    "lr": 0.05,
     "time": 700.0,
     "eval_every": 60,
-    "target": None,
     "drift": [{"kind": "mixture", "clients": 0.3, "at": 350.0}],
 }
 DRIFTING: dict[str, dict[str, Any]] = {
@@ -109,6 +109,7 @@ DRIFTING: dict[str, dict[str, Any]] = {
     "echopfl, no broadcast": NO_BROADCAST,
     "echopfl, by loss": METHODS["echopfl, by loss"],
     "echopfl, by loss, no broadcast": echopfl(assignment="loss", broadcast="never"),
+    "concerto": METHODS["concerto"],
 }
 AFTER_A_DRIFT = (
     SERVED,
@@ -117,6 +118,7 @@ AFTER_A_DRIFT = (
     Column("recovery", "rounds to recover", digits=1, compare=rounds_to_recover, missing="not back"),
     OWN,
     Column("clusters", "clusters", digits=1),
+    Column("lowest", "lowest %", scale=100.0, digits=1, of=lowest_after_start),
 )
 
 

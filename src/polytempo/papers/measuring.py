@@ -1,14 +1,14 @@
 """Running a table. Finished runs are kept under what decides them: a benchmark that was cut off goes on where it was,
 and a row that stands in several tables is run once. A run that is recorded is not needed any more."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from polytempo.papers.bench import Bench, Case, Table
-from polytempo.papers.records import Figures, Measured, Records, record_of, settings_hash
+from polytempo.papers.records import Figures, Measured, Record, Records, record_of, settings_hash
 from polytempo.report.run import Run
-from polytempo.sim.directory import is_finished
+from polytempo.sim.directory import MODELS, is_finished
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import Progress, run_experiment
 
@@ -31,13 +31,21 @@ def measure_table(
     """Add what is missing of a table to the records, one seed after the other. Runs that are not kept yet are made."""
     needed = needed_runs(bench, table)
     for number, (seed, case) in enumerate(needed, 1):
-        experiment = _experiment(table, case, seed, folders)
-        if records.figures(table.name, experiment) is not None:
+        if records.figures(table.name, experiment_of(table, case, seed)) is not None:
             continue
         begin(f"{table.name}: {case.label}, seed {seed} ({number} of {len(needed)})")
-        run, base = _run(experiment, folders, progress), _base_of(table, case)
-        of_base = None if base is None else _run(_experiment(table, base, seed, folders), folders, progress)
-        records.add(record_of(table.name, case.label, experiment, run, _figures(table, run, of_base)))
+        records.add(measure(table, case, seed, folders, progress))
+
+
+def measure(table: Table, case: Case, seed: int, folders: Folders, progress: Callable[[Progress], None]) -> Record:
+    """The record of one run, which is made, like those that it is compared with, if it is not kept."""
+    experiment = experiment_of(table, case, seed, folders.data_dir)
+    run = _run(experiment, folders, progress)
+    bases = {
+        base.label: _run(experiment_of(table, base, seed, folders.data_dir), folders, progress)
+        for base in _compared_with(table, case)
+    }
+    return record_of(table.name, case.label, experiment, run, _figures(table, case, run, bases))
 
 
 def needed_runs(bench: Bench, table: Table) -> list[tuple[int, Case]]:
@@ -54,7 +62,7 @@ def measured(table: Table, seeds: Iterable[int], records: Records) -> Measured:
     found: dict[str, dict[int, Figures]] = {case.label: {} for case in table.cases}
     for seed in seeds:
         for case in table.cases:
-            figures = records.figures(table.name, _experiment(table, case, seed))
+            figures = records.figures(table.name, experiment_of(table, case, seed))
             if figures is not None:
                 found[case.label][seed] = figures
     return found
@@ -62,19 +70,24 @@ def measured(table: Table, seeds: Iterable[int], records: Records) -> Measured:
 
 def kept_runs(bench: Bench, table: Table, folders: Folders) -> list[Run]:
     """The runs of a table that are kept, row by row."""
-    experiments = [_experiment(table, case, seed, folders) for case in table.cases for seed in bench.all_seeds()]
+    experiments = [
+        experiment_of(table, case, seed, folders.data_dir) for case in table.cases for seed in bench.all_seeds()
+    ]
     return [Run.load(directory) for e in experiments if is_finished(e, directory := _directory(e, folders))]
 
 
-def _experiment(table: Table, case: Case, seed: int, folders: Folders | None = None) -> Experiment:
-    data_dir = None if folders is None else folders.data_dir
+def experiment_of(table: Table, case: Case, seed: int, data_dir: Path | None = None) -> Experiment:
+    """What a row is with one seed."""
     return make_experiment(**{**table.settings, **case.settings, "seed": seed, "data_dir": data_dir})
 
 
 def _run(experiment: Experiment, folders: Folders, progress: Callable[[Progress], None]) -> Run:
+    """A finished run. The models of its clients, which no table needs, would fill the disk."""
     directory = _directory(experiment, folders)
     if not is_finished(experiment, directory):
         run_experiment(experiment, directory, progress)
+        for models in MODELS.values():
+            (directory / models).unlink(missing_ok=True)
     return Run.load(directory)
 
 
@@ -83,18 +96,20 @@ def _directory(experiment: Experiment, folders: Folders) -> Path:
     return folders.runs / f"{e.strategy}-{e.data}-{e.model}-seed{e.seed}-{settings_hash(e)}"
 
 
-def _base_of(table: Table, case: Case) -> Case | None:
-    """The row that a row is compared with, if a column does so."""
-    compares = any(column.compare is not None for column in table.columns)
-    return next((other for other in table.cases if compares and other.label == case.base), None)
+def _compared_with(table: Table, case: Case) -> list[Case]:
+    """The rows that a row is compared with, as far as there are any."""
+    compared = [column for column in table.figures().values() if column.compare is not None]
+    bases = [table.base_of(case, column) for column in compared]
+    return list({base.label: base for base in bases if base is not None}.values())
 
 
-def _figures(table: Table, run: Run, base: Run | None) -> Figures:
+def _figures(table: Table, case: Case, run: Run, bases: Mapping[str, Run]) -> Figures:
     """Figures that compare are left out where there is no base."""
     figures: dict[str, float | None] = {}
-    for column in table.columns:
+    for name, column in table.figures().items():
+        base = table.base_of(case, column)
         if column.compare is None:
-            figures[column.name] = column.of(run) if column.of else run.result.get(column.name)
+            figures[name] = column.of(run) if column.of else run.result.get(name)
         elif base is not None:
-            figures[column.name] = column.compare(run, base)
+            figures[name] = column.compare(run, bases[base.label])
     return figures
