@@ -7,6 +7,7 @@ import torch
 from polytempo.core.errors import UserError
 from polytempo.core.model.schema import Schema
 from polytempo.papers import Bench, Case, Column, Table, benches, part_of, quick_form, run_bench
+from polytempo.papers.tables import Kept
 from polytempo.sim.experiment import make_experiment
 from polytempo.strategies import RECONSTRUCTED
 from polytempo.testing import Planted
@@ -32,7 +33,7 @@ def _without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(chosen, out):
-    return run_bench(chosen, chosen, out, None, lambda label: None, lambda standing: None)
+    return run_bench(chosen, chosen, Kept(out), lambda label: None, lambda standing: None)
 
 
 def fedavg(**others):
@@ -197,7 +198,7 @@ def test_an_overview_keeps_the_tables_of_earlier_runs(tmp_path):
     tables = [replace(table(name, [fedavg(base="fedavg")], (UPDATES,)), heading=name) for name in ("one", "two")]
     whole = replace(bench(*tables), overview=UPDATES)
     for name in ("two", "one"):
-        *_, written = run_bench(part_of(whole, [name], []), whole, tmp_path, None, lambda _: None, lambda _: None)
+        *_, written = run_bench(part_of(whole, [name], []), whole, Kept(tmp_path), lambda _: None, lambda _: None)
     assert "| method | one | two |" in written.read_text()
 
 

@@ -12,6 +12,7 @@ from polytempo.papers import Bench, Case, Column, Table, benches, part_of, quick
 from polytempo.papers.bench import rivals_of
 from polytempo.papers.measuring import measured
 from polytempo.papers.records import PUBLISHED, Records, settings_hash
+from polytempo.papers.tables import Kept
 from polytempo.sim.experiment import make_experiment
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.strategies.parts.personal import PersonalRule
@@ -36,7 +37,7 @@ def _without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(part: Bench, out: Path) -> tuple[str, list[str]]:
     """The Markdown of the table, and what was run for it."""
     begun: list[str] = []
-    written, *_ = run_bench(part, WHOLE, out, None, begun.append, lambda _: None)
+    written, *_ = run_bench(part, WHOLE, Kept(out), begun.append, lambda _: None)
     return written.read_text(), begun
 
 
@@ -88,7 +89,7 @@ def test_other_settings_are_another_run(tmp_path):
     run(WHOLE, tmp_path)
     longer = replace(WHOLE, tables=[replace(WHOLE.tables[0], settings={**SETTINGS, "updates": 9})])
     begun: list[str] = []
-    run_bench(longer, longer, tmp_path, None, begun.append, lambda _: None)
+    run_bench(longer, longer, Kept(tmp_path), begun.append, lambda _: None)
     assert len(begun) == 4
 
 

@@ -4,7 +4,6 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from polytempo import api
 from polytempo.api import fit_for_a_path, simulate_experiment
 from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
+from polytempo.cli.benching import bench
 from polytempo.cli.devices import devices
 from polytempo.cli.directories import continuable, new_directory
 from polytempo.cli.erasing import erase
@@ -41,9 +41,8 @@ from polytempo.cli.serving import join, serve
 from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
 from polytempo.core.registry import warn_of_unused
-from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.comparison import find_runs
-from polytempo.report.csv_table import bench_csv, comparison_csv, csv_text
+from polytempo.report.csv_table import comparison_csv, csv_text
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
 from polytempo.serve.process.ending import StuckError, end_process
@@ -205,32 +204,7 @@ def list_(what: Annotated[str, typer.Argument(help=", ".join(TABLES))], as_csv: 
         Console().print(listing(what))
 
 
-@app.command()
-def bench(
-    name: Annotated[str, typer.Argument(help="name of a benchmark, or list")],
-    quick: Annotated[bool, typer.Option("--quick", help="the first tables, on digits, in a few minutes")] = False,
-    only: Annotated[list[str], typer.Option(help="run only this table; may be repeated")] = [],  # noqa: B006
-    row: Annotated[list[str], typer.Option(help="run only this row, by its label; may be repeated")] = [],  # noqa: B006
-    seeds: Annotated[int | None, typer.Option(min=1, help="runs per row")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="where data sets lie")] = None,
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("results"),
-    as_csv: Csv = False,
-    quiet: Quiet = False,
-) -> None:
-    """Run what a paper shows as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
-    if name == "list":
-        Console().print(listing("benches"))
-        return
-    chosen = part_of(benches[name], only, row)
-    chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
-    with progress_bar(quiet) as bar, continuable(f"--out {out}"):
-        written = run_bench(chosen, benches[name], out, data_dir, bar.begin, bar.show)
-    if as_csv:
-        data = [path for table in written if (path := table.with_suffix(".json")).exists()]
-        print("\n".join(bench_csv(json.loads(path.read_text())) for path in data), end="")
-    else:
-        print(*(f"{table.read_text()}\n" for table in written), sep="", end="")
-    Console(stderr=as_csv).print(f"Written to {out / chosen.name}", soft_wrap=True)
+app.command()(bench)
 
 
 app.command()(new)

@@ -38,6 +38,11 @@ class Column:
     varies: bool = False
     """Does it differ when a run is made again, because it is real time?"""
 
+    @property
+    def is_time_to_target(self) -> bool:
+        """Is it the virtual time to the target, which a run may not reach?"""
+        return self.name == "time_to_target"
+
 
 @dataclass(frozen=True)
 class Case:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from polytempo.papers.bench import Bench, Case, Column, Table, rivals_of
 from polytempo.papers.measuring import Folders, kept_runs, measure_table, measured
@@ -20,36 +20,52 @@ RECORDS = "records.json"
 PROMISES = "promises.md"
 
 
+class Kept(NamedTuple):
+    """Where a benchmark leaves what it finds."""
+
+    out: Path
+    data_dir: Path | None = None
+    publish: bool = False
+    """Are its records added to those of the package?"""
+    report: bool = True
+    """Are curves drawn, and reports written?"""
+
+    def directory(self, bench: Bench) -> Path:
+        return self.out / bench.name
+
+    def folders(self) -> Folders:
+        return Folders(self.out / "runs", self.data_dir)
+
+    def records(self, bench: Bench) -> Records:
+        """Those of the package and of earlier runs. Quick forms have none that last."""
+        if not bench.recorded:
+            return Records()
+        published = PUBLISHED / f"{bench.name}.json"
+        return Records(None, published) if self.publish else Records(published, self.directory(bench) / RECORDS)
+
+
 def run_bench(
-    bench: Bench,
-    whole: Bench,
-    out: Path,
-    data_dir: Path | None,
-    begin: Callable[[str], None],
-    progress: Callable[[Progress], None],
+    bench: Bench, whole: Bench, kept: Kept, begin: Callable[[str], None], progress: Callable[[Progress], None]
 ) -> list[Path]:
     """Run what is neither recorded nor in ``out/runs`` and write each table, as soon as it is complete, to
-    ``out/BENCH/TABLE`` as .json, .md, .svg and .html; the paths of the Markdown. A recorded benchmark has its records
-    in ``out/BENCH/records.json``, and its tables have all rows and seeds that are recorded. A benchmark with an
-    overview has it in ``out/BENCH/overview.md``: of all tables of the whole that are there, whenever they were run. One
-    that shows what Concerto promises has it in ``out/BENCH/promises.md``."""
-    written, directory, folders = [], out / bench.name, Folders(out / "runs", data_dir)
+    ``out/BENCH/TABLE`` as .json and .md and, from the runs in ``out/runs``, .svg and .html; the paths of the Markdown.
+    Tables have all rows and seeds that are recorded. A benchmark with an overview has it in ``out/BENCH/overview.md``:
+    of all tables of the whole that are there, whenever they were run. One that shows what Concerto promises has it in
+    ``out/BENCH/promises.md``."""
+    written, directory, folders, records = [], kept.directory(bench), kept.folders(), kept.records(bench)
     for table in bench.tables:
-        records = Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS) if bench.recorded else Records()
         measure_table(bench, table, records, folders, begin, progress)
         shown, shown_table = (_shown(bench, whole), _of(whole, table)) if bench.recorded else (bench, table)
         figures = measured(shown_table, shown.all_seeds(), records)
         written.append(_write(shown, shown_table, figures, directory))
-        _draw(bench, table, kept_runs(shown, shown_table, folders), directory)
+        if kept.report:
+            _draw(bench, table, kept_runs(shown, shown_table, folders), directory)
         if bench.overview is not None:
             (directory / OVERVIEW).write_text(_overview(bench, bench.overview, whole.tables, directory))
     if bench.overview is not None:
         written.append(directory / OVERVIEW)
     if bench.choosing_seed is not None:
-        seeds, records = (
-            _shown(bench, whole).all_seeds(),
-            Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS),
-        )
+        seeds = _shown(bench, whole).all_seeds()
         worlds = [
             WorldFigures(
                 table.title,
