@@ -71,7 +71,7 @@ def _check(chosen: Bench, kept: Kept, quiet: bool) -> None:
     for place in sample:
         with TemporaryDirectory() as directory, progress_bar(quiet) as bar:
             bar.begin(f"{place.table.name}: {place.case.label}, seed {place.record.seed}")
-            found = check(place, records, Folders(Path(directory), kept.data_dir), bar.show)
+            found = check(place, records, Folders(Path(directory) / "runs", kept.data_dir), bar.show)
         print(found.line(), flush=True)
         wrong = [*wrong, *found.beyond]
     if wrong:

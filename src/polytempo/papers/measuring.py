@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from polytempo.core.disk.locks import locked
 from polytempo.papers.bench import Bench, Case, Table
 from polytempo.papers.records import Figures, Measured, Record, Records, record_of, settings_hash
 from polytempo.report.run import Run
@@ -82,12 +83,15 @@ def experiment_of(table: Table, case: Case, seed: int, data_dir: Path | None = N
 
 
 def _run(experiment: Experiment, folders: Folders, progress: Callable[[Progress], None]) -> Run:
-    """A finished run. The models of its clients, which no table needs, would fill the disk."""
-    directory = _directory(experiment, folders)
-    if not is_finished(experiment, directory):
-        run_experiment(experiment, directory, progress)
-        for models in MODELS.values():
-            (directory / models).unlink(missing_ok=True)
+    """A finished run; one that another process is making is waited for. The models of its clients, which no table
+    needs, would fill the disk."""
+    directory, locks = _directory(experiment, folders), folders.runs.parent / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with locked(locks / directory.name, mode=0o644):
+        if not is_finished(experiment, directory):
+            run_experiment(experiment, directory, progress)
+            for models in MODELS.values():
+                (directory / models).unlink(missing_ok=True)
     return Run.load(directory)
 
 
