@@ -32,8 +32,8 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Records:
 
 def checked(known: Records, tmp_path: Path, **changed: Any) -> Checked:
     """One run made again; its record is changed before."""
-    (place,) = sample_of(replace(BENCH, seeds=1), known, Random(0))
-    return check(place._replace(record=replace(place.record, **changed)), known, Folders(tmp_path / "runs", None))
+    (sampled,) = sample_of(replace(BENCH, seeds=1), known, Random(0))
+    return check(sampled._replace(record=replace(sampled.record, **changed)), known, Folders(tmp_path / "runs", None))
 
 
 def off_by(record: Record, difference: float) -> Mapping[str, float | None]:

@@ -68,10 +68,10 @@ def _check(chosen: Bench, kept: Kept, quiet: bool) -> None:
     if not sample:
         raise UserError(f"{chosen.name} has no records of these rows and seeds. Run it without --check first.")
     wrong: Sequence[str] = []
-    for place in sample:
+    for sampled in sample:
         with TemporaryDirectory() as directory, progress_bar(quiet) as bar:
-            bar.begin(f"{place.table.name}: {place.case.label}, seed {place.record.seed}")
-            found = check(place, records, Folders(Path(directory) / "runs", kept.data_dir), bar.show)
+            bar.begin(f"{sampled.table.name}: {sampled.case.label}, seed {sampled.record.seed}")
+            found = check(sampled, records, Folders(Path(directory) / "runs", kept.data_dir), bar.show)
         print(found.line(), flush=True)
         wrong = [*wrong, *found.beyond]
     if wrong:

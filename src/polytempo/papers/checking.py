@@ -21,7 +21,7 @@ SLACK = 0.01
 FEWEST_SEEDS = 3
 
 
-class Place(NamedTuple):
+class Sampled(NamedTuple):
     """Where a record belongs."""
 
     table: Table
@@ -55,10 +55,10 @@ class Checked:
         return f"{which}: other versions, {self.compared} figures within the noise of the seeds"
 
 
-def sample_of(bench: Bench, records: Records, random: Random, size: int = SAMPLE) -> list[Place]:
+def sample_of(bench: Bench, records: Records, random: Random, size: int = SAMPLE) -> list[Sampled]:
     """Some of the records that a benchmark has."""
     known = [
-        Place(table, case, record)
+        Sampled(table, case, record)
         for table in bench.tables
         for seed, case in needed_runs(bench, table)
         if (record := records.record(table.name, experiment_of(table, case, seed))) is not None
@@ -67,10 +67,10 @@ def sample_of(bench: Bench, records: Records, random: Random, size: int = SAMPLE
 
 
 def check(
-    place: Place, records: Records, folders: Folders, progress: Callable[[Progress], None] = lambda _: None
+    sampled: Sampled, records: Records, folders: Folders, progress: Callable[[Progress], None] = lambda _: None
 ) -> Checked:
     """Make a run again, in folders that must be empty, and compare it with its record."""
-    table, case, recorded = place
+    table, case, recorded = sampled
     again = measure(table, case, recorded.seed, folders, progress)
     lasting = [name for name, column in table.figures().items() if not column.varies and name in recorded.figures]
     if recorded.same_versions(again):

@@ -8,7 +8,7 @@ from typing import Any
 
 from polytempo.core.errors import UserError
 from polytempo.papers.bench import Table, benches
-from polytempo.papers.claims.rules import Name, Rule, RuleError, read_rule
+from polytempo.papers.claims.rules import ClaimRule, Name, RuleError, read_rule
 from polytempo.world.tables import read_toml
 
 CLAIMS = Path(__file__).parents[1] / "claims.toml"
@@ -54,11 +54,11 @@ class Claim:
         if (self.size is None) != (self.tolerance is None):
             raise ValueError("size and tolerance belong together")
 
-    def read(self) -> Rule:
+    def read(self) -> ClaimRule:
         """Its rule."""
         return read_rule(self.rule)
 
-    def place(self, name: Name) -> Name:
+    def in_full(self, name: Name) -> Name:
         """A figure of its rule with the table and the bench that it is of."""
         return name._replace(bench=name.bench or self.bench, table=name.table or self.table)
 
@@ -100,7 +100,7 @@ def what_is_wrong(claim: Claim) -> str | None:
     if not claim.rule:
         return None
     try:
-        names = [claim.place(name) for name in claim.read().names()]
+        names = [claim.in_full(name) for name in claim.read().names()]
     except RuleError as error:
         return str(error)
     if not names:

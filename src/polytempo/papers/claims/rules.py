@@ -60,7 +60,7 @@ OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 @dataclass(frozen=True)
-class Rule:
+class ClaimRule:
     """A rule that was read."""
 
     text: str
@@ -87,7 +87,7 @@ class Rule:
         return _worked_out(self.right, lookup)
 
 
-def read_rule(text: str) -> Rule:
+def read_rule(text: str) -> ClaimRule:
     """A rule, checked to its last word."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -97,7 +97,7 @@ def read_rule(text: str) -> Rule:
         raise RuleError(f"{text!r} is no rule. Expected two expressions with > or < between them.")
     for side in (tree.left, tree.comparators[0]):
         _check(side)
-    return Rule(text, tree.left, tree.comparators[0], more=isinstance(tree.ops[0], ast.Gt))
+    return ClaimRule(text, tree.left, tree.comparators[0], more=isinstance(tree.ops[0], ast.Gt))
 
 
 def _check(node: ast.expr) -> None:

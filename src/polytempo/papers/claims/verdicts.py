@@ -18,7 +18,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from polytempo.papers.claims.claims import Claim, Paper, table_of
-from polytempo.papers.claims.rules import Lookup, Name, Rule, Value
+from polytempo.papers.claims.rules import ClaimRule, Lookup, Name, Value
 from polytempo.papers.records import PUBLISHED, Record, Records
 
 Word = Literal["holds", "direction", "contradicted", "open", "not tested"]
@@ -56,9 +56,9 @@ def judge(claim: Claim, lookup: Callable[[Name, int], Value | None], seeds: Sequ
     if not claim.rule:
         return Verdict("not tested", why=claim.reason)
     rule = claim.read()
-    without = [name for name in rule.names() if not any(lookup(claim.place(name), seed) for seed in seeds)]
+    without = [name for name in rule.names() if not any(lookup(claim.in_full(name), seed) for seed in seeds)]
     if without:
-        rows = dict.fromkeys(f"{claim.place(name).table}: {name.row}" for name in without)
+        rows = dict.fromkeys(f"{claim.in_full(name).table}: {name.row}" for name in without)
         return Verdict("open", why=f"no run of {', '.join(rows)}")
     values = [sides for seed in seeds if (sides := _sides(rule, _at(claim, lookup, seed))) is not None]
     if not values:
@@ -94,10 +94,10 @@ def _student(degrees: int) -> float:
 
 
 def _at(claim: Claim, lookup: Callable[[Name, int], Value | None], seed: int) -> Lookup:
-    return lambda name: lookup(claim.place(name), seed)
+    return lambda name: lookup(claim.in_full(name), seed)
 
 
-def _sides(rule: Rule, lookup: Lookup) -> tuple[Value, Value] | None:
+def _sides(rule: ClaimRule, lookup: Lookup) -> tuple[Value, Value] | None:
     """Both sides of a rule with one seed; None where they cannot be compared."""
     left, right = rule.left_value(lookup), rule.right_value(lookup)
     if left is None or right is None or (rule.is_ratio and min(left.number, right.number) <= 0):
@@ -105,13 +105,13 @@ def _sides(rule: Rule, lookup: Lookup) -> tuple[Value, Value] | None:
     return left, right
 
 
-def _ahead(rule: Rule, left: float, right: float) -> float:
+def _ahead(rule: ClaimRule, left: float, right: float) -> float:
     """How much the left side is ahead, as the claim has it."""
     difference = math.log(left / right) if rule.is_ratio else left - right
     return difference if rule.more else -difference
 
 
-def _interval_of(rule: Rule, ours: Sequence[float]) -> tuple[float, float]:
+def _interval_of(rule: ClaimRule, ours: Sequence[float]) -> tuple[float, float]:
     """The interval of the left side."""
     values = [math.log(value) for value in ours] if rule.is_ratio else list(ours)
     mean, half = fmean(values), half_interval(values)
@@ -119,7 +119,7 @@ def _interval_of(rule: Rule, ours: Sequence[float]) -> tuple[float, float]:
     return (math.exp(low), math.exp(high)) if rule.is_ratio else (low, high)
 
 
-def _has_size(claim: Claim, rule: Rule, ours: float, bound: bool) -> bool:
+def _has_size(claim: Claim, rule: ClaimRule, ours: float, bound: bool) -> bool:
     """Is ours as large as in the paper, within the tolerance? A bound may be anything that is larger."""
     if claim.size is None or claim.tolerance is None:
         return True
@@ -158,7 +158,7 @@ class Results:
     def verdict(self, claim: Claim, paper: Paper | None = None) -> Verdict:
         """On a claim; with a paper, by the rows with its literal settings."""
         swapped = {} if paper is None else paper.literal
-        names = [claim.place(name) for name in claim.read().names()] if claim.rule else []
+        names = [claim.in_full(name) for name in claim.read().names()] if claim.rule else []
         seeds = sorted({seed for name in names for seed in self.seeds(name.bench)})
         return judge(claim, lambda name, seed: self.value(_swapped(name, swapped), seed), seeds)
 
