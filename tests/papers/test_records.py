@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,3 +140,28 @@ def test_reported_seeds_are_none_of_those_that_constants_were_chosen_on(name):
     of_concerto = range(4) if runs_concerto(benches[name]) else ()
     assert not set(benches[name].all_seeds()) & {*of_concerto, *range(10, 23), 49, *range(101, 104)}
     assert not quick_form(benches[name]).recorded
+
+
+# Going on.
+
+
+def test_a_bench_that_is_cut_off_within_a_run_goes_on_from_its_checkpoint(tmp_path, every_event):
+    whole = Kept(tmp_path / "whole")
+    run_bench(WHOLE, WHOLE, whole, lambda _: None, lambda _: None)
+    begun: list[str] = []
+
+    def ctrl_c_in_the_third(standing):
+        if len(begun) == 3 and standing.updates == 5:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(WHOLE, WHOLE, Kept(tmp_path), begun.append, ctrl_c_in_the_third)
+    assert len(records(tmp_path)) == 2
+    assert len(list(tmp_path.glob("runs/*/checkpoint.safetensors"))) == 1
+    seen: list[int] = []
+    again: list[str] = []
+    run_bench(WHOLE, WHOLE, Kept(tmp_path), again.append, lambda standing: seen.append(standing.updates))
+    assert again == [*begun[2:], "one: fedavg, seed 2 (4 of 4)"]
+    assert min(seen[: seen.index(8)]) >= 5
+    known = json.loads((whole.directory(WHOLE) / "records.json").read_text())["records"]
+    assert [one["digest"] for one in records(tmp_path)] == [one["digest"] for one in known]

@@ -16,6 +16,7 @@ from polytempo.api import fit_for_a_path, simulate_experiment
 from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
 from polytempo.cli.benching import bench
+from polytempo.cli.claiming import claims
 from polytempo.cli.devices import devices
 from polytempo.cli.directories import continuable, new_directory
 from polytempo.cli.erasing import erase
@@ -205,6 +206,7 @@ def list_(what: Annotated[str, typer.Argument(help=", ".join(TABLES))], as_csv: 
 
 
 app.command()(bench)
+app.command()(claims)
 
 
 app.command()(new)

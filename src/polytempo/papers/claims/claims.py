@@ -45,6 +45,8 @@ class Claim:
     """... and how far ours may be from it: a difference or, where the left side is a quotient, a factor."""
     reason: str = ""
     """Why the claim is not tested."""
+    cause: str = ""
+    """Of a claim that is contradicted: what an experiment found as its cause."""
 
     def __post_init__(self) -> None:
         if bool(self.rule) == bool(self.reason):

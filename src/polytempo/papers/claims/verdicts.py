@@ -58,8 +58,7 @@ def judge(claim: Claim, lookup: Callable[[Name, int], Value | None], seeds: Sequ
     rule = claim.read()
     without = [name for name in rule.names() if not any(lookup(claim.in_full(name), seed) for seed in seeds)]
     if without:
-        rows = dict.fromkeys(f"{claim.in_full(name).table}: {name.row}" for name in without)
-        return Verdict("open", why=f"no run of {', '.join(rows)}")
+        return Verdict("open", why=f"no run of {_rows(claim, without)}")
     values = [sides for seed in seeds if (sides := _sides(rule, _at(claim, lookup, seed))) is not None]
     if not values:
         return Verdict("open", why="no seed has all that is compared")
@@ -79,6 +78,14 @@ def judge(claim: Claim, lookup: Callable[[Name, int], Value | None], seeds: Sequ
     if fmean(ahead) - half <= 0:
         return Verdict("open", *known, why="the interval has both signs")
     return Verdict("holds" if _has_size(claim, rule, mean, bound) else "direction", *known)
+
+
+def _rows(claim: Claim, names: Sequence[Name]) -> str:
+    """Their rows, table by table."""
+    rows: dict[str, dict[str, None]] = {}
+    for name in names:
+        rows.setdefault(claim.in_full(name).table, {})[name.row] = None
+    return "; ".join(f"{table}: {', '.join(labels)}" for table, labels in rows.items())
 
 
 def half_interval(values: Sequence[float]) -> float:
