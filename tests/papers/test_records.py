@@ -86,6 +86,16 @@ def test_published_records_are_not_run_again(tmp_path, monkeypatch):
     assert begun == []
 
 
+def test_a_record_that_lacks_a_new_figure_is_made_anew_if_its_run_is_kept(tmp_path):
+    run(WHOLE, tmp_path)
+    (table,) = WHOLE.tables
+    wider = replace(WHOLE, tables=[replace(table, columns=(*table.columns, Column("updates", "updates", digits=0)))])
+    shutil.rmtree(next(tmp_path.glob("runs/fedavg-*-seed2-*")))
+    run_bench(wider, wider, Kept(tmp_path), lambda _: None, lambda _: None)
+    found = [(one["label"], one["seed"]) for one in records(tmp_path) if "updates" in one["figures"]]
+    assert found == [("alone", 1), ("alone", 2), ("fedavg", 1)]
+
+
 def test_other_settings_are_another_run(tmp_path):
     run(WHOLE, tmp_path)
     longer = replace(WHOLE, tables=[replace(WHOLE.tables[0], settings={**SETTINGS, "updates": 9})])

@@ -9,7 +9,7 @@ import numpy as np
 
 from polytempo.papers.bench import Case, Column, Table
 from polytempo.papers.echopfl import LITERAL, METHODS, NO_BROADCAST, ON_DIGITS, SERVED, add_bench, echopfl
-from polytempo.papers.figures import ALONE, OWN
+from polytempo.papers.figures import ALONE, OFF, OWN, USED
 from polytempo.report.run import Run
 
 RECOVERED = 0.02
@@ -125,6 +125,8 @@ AFTER_A_DRIFT = (
     Column("after", "after it %", scale=100.0, digits=1, compare=after_drifts),
     Column("recovery", "rounds to recover", digits=1, compare=rounds_to_recover, missing="not back"),
     OWN,
+    USED,
+    *OFF,
     Column("clusters", "clusters", digits=1),
     Column("lowest", "lowest %", scale=100.0, digits=1, of=lowest_after_start),
 )

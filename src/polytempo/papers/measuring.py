@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polytempo.core.disk.locks import locked
-from polytempo.papers.bench import Bench, Case, Table
+from polytempo.papers.bench import Bench, Case, Column, Table
 from polytempo.papers.records import Figures, Measured, Record, Records, record_of, settings_hash
 from polytempo.report.run import Run
 from polytempo.sim.directory import MODELS, is_finished
@@ -29,10 +29,14 @@ def measure_table(
     begin: Callable[[str], None],
     progress: Callable[[Progress], None],
 ) -> None:
-    """Add what is missing of a table to the records, one seed after the other. Runs that are not kept yet are made."""
+    """Add what is missing of a table to the records, one seed after the other. Runs that are not kept yet are made. A
+    record that lacks a figure, which its table has got since, is made anew if its run is kept."""
     needed = needed_runs(bench, table)
     for number, (seed, case) in enumerate(needed, 1):
-        if records.figures(table.name, experiment_of(table, case, seed)) is not None:
+        known = records.figures(table.name, experiment_of(table, case, seed))
+        if known is not None and (
+            _figure_names(table, case) <= known.keys() or not _is_kept(table, case, seed, folders)
+        ):
             continue
         begin(f"{table.name}: {case.label}, seed {seed} ({number} of {len(needed)})")
         records.add(measure(table, case, seed, folders, progress))
@@ -100,6 +104,18 @@ def _directory(experiment: Experiment, folders: Folders) -> Path:
     return folders.runs / f"{e.strategy}-{e.data}-{e.model}-seed{e.seed}-{settings_hash(e)}"
 
 
+def _is_kept(table: Table, case: Case, seed: int, folders: Folders) -> bool:
+    """Is the run there, and are those that it is compared with?"""
+    experiments = [experiment_of(table, row, seed, folders.data_dir) for row in (case, *_compared_with(table, case))]
+    return all(is_finished(experiment, _directory(experiment, folders)) for experiment in experiments)
+
+
+def _figure_names(table: Table, case: Case) -> set[str]:
+    """What is recorded of a run of this row. Figures that compare are left out where there is no base."""
+    columns = table.figures().items()
+    return {name for name, column in columns if column.compare is None or table.base_of(case, column) is not None}
+
+
 def _compared_with(table: Table, case: Case) -> list[Case]:
     """The rows that a row is compared with, as far as there are any."""
     compared = [column for column in table.figures().values() if column.compare is not None]
@@ -108,12 +124,16 @@ def _compared_with(table: Table, case: Case) -> list[Case]:
 
 
 def _figures(table: Table, case: Case, run: Run, bases: Mapping[str, Run]) -> Figures:
-    """Figures that compare are left out where there is no base."""
-    figures: dict[str, float | None] = {}
-    for name, column in table.figures().items():
-        base = table.base_of(case, column)
-        if column.compare is None:
-            figures[name] = column.of(run) if column.of else run.result.get(name)
-        elif base is not None:
-            figures[name] = column.compare(run, bases[base.label])
-    return figures
+    names = _figure_names(table, case)
+    return {
+        name: _figure(column, run, table.base_of(case, column), bases)
+        for name, column in table.figures().items()
+        if name in names
+    }
+
+
+def _figure(column: Column, run: Run, base: Case | None, bases: Mapping[str, Run]) -> float | None:
+    if column.compare is not None and base is not None:
+        return column.compare(run, bases[base.label])
+    found: float | None = column.of(run) if column.of else run.result.get(column.name)
+    return found
