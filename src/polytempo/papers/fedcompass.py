@@ -62,8 +62,8 @@ CUT = (
     "accuracy is the mean over clients on their own test data (a tenth of each client's), evaluated after every update"
 )
 ENDS = (
-    "The target is 90 %, and who has not reached it after 5,000 s or 100 updates per client has not reached it. Runs end "
-    "at the target, so that nothing can be said of clients better or worse off than alone: see fedcompass-accuracy."
+    "The target is 90 %, and who has not reached it after 5,000 s or 100 updates per client has not reached it. Runs "
+    "end at the target, so that nothing can be said of clients better or worse off than alone: see fedcompass-accuracy."
 )
 TO_TARGET = f"{CUT}. {ENDS}"
 
