@@ -61,8 +61,8 @@ def test_an_interval_with_both_signs_leaves_it_open() -> None:
 @pytest.mark.parametrize(
     ("figures", "why"),
     [
-        ({"a": [9, 9], "b": [1, 1]}, "2 seeds"),
-        ({"a": [9], "b": [1]}, "one seed"),
+        ({"a": [9, 9], "b": [1, 1]}, "fewer than three seeds"),
+        ({"a": [9], "b": [1]}, "fewer than three seeds"),
         ({"a": [9, 9, 9], "b": []}, "no run of t: b"),
         ({"a": [9, 9, 9, None, None, None], "b": [None, None, None, 1, 1, 1]}, "no seed has all that is compared"),
     ],

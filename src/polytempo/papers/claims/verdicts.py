@@ -17,13 +17,15 @@ from functools import cache
 from statistics import fmean, stdev
 from typing import Literal
 
+from polytempo.papers.bench import Table, benches
 from polytempo.papers.claims.claims import Claim, Paper, table_of
 from polytempo.papers.claims.rules import ClaimRule, Lookup, Name, Value
-from polytempo.papers.records import PUBLISHED, Record, Records
+from polytempo.papers.records import PUBLISHED, Measured, Record, Records
 
 Word = Literal["holds", "direction", "contradicted", "open", "not tested"]
 WORDS: tuple[Word, ...] = ("holds", "direction", "contradicted", "open", "not tested")
 FEWEST_SEEDS = 3
+FEW = "fewer than three seeds"
 LEVEL = 0.95
 LENGTH = "virtual_time"
 """The figure by which a target that was not reached is a bound: the run has looked for it until then."""
@@ -67,12 +69,12 @@ def judge(claim: Claim, lookup: Callable[[Name, int], Value | None], seeds: Sequ
     bound = any(left.at_least for left, _ in values)
     mean = math.exp(fmean(map(math.log, ours))) if rule.is_ratio else fmean(ours)
     if len(ahead) < 2:
-        return Verdict("open", 1, mean, bound=bound, why="one seed")
+        return Verdict("open", 1, mean, bound=bound, why=FEW)
     half = half_interval(ahead)
     low, high = _interval_of(rule, ours)
     known = (len(ahead), mean, low, high, bound)
     if len(ahead) < FEWEST_SEEDS:
-        return Verdict("open", *known, why=f"{len(ahead)} seeds")
+        return Verdict("open", *known, why=FEW)
     if fmean(ahead) + half < 0:
         return Verdict("contradicted", *known)
     if fmean(ahead) - half <= 0:
@@ -161,6 +163,24 @@ class Results:
             return Value(number * column.scale)
         length = record.figures.get(LENGTH)
         return Value(length, at_least=True) if column.is_time_to_target and length is not None else None
+
+    def measured(self, bench: str, table: Table) -> Measured:
+        """All figures of a table by row and seed, as they are recorded. Seeds on which something was chosen are not
+        among them."""
+        seeds = [seed for seed in self.seeds(bench) if seed >= benches[bench].first_seed]
+        return {
+            case.label: {
+                seed: record.figures
+                for seed in seeds
+                if (record := self.record(Name("", case.label, table.name, bench), seed)) is not None
+            }
+            for case in table.cases
+        }
+
+    def stopped(self, bench: str, table: Table) -> tuple[int, int]:
+        """How many runs of a table are recorded, and how many of them were stopped because their curve was flat."""
+        records = [record for record in self._read(bench) if record.table == table.name]
+        return len(records), sum(record.flat for record in records)
 
     def verdict(self, claim: Claim, paper: Paper | None = None) -> Verdict:
         """On a claim; with a paper, by the rows with its literal settings."""
