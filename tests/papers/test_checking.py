@@ -11,7 +11,7 @@ import pytest
 from polytempo.papers import Bench, Case, Column, Table
 from polytempo.papers.bench import until_flat
 from polytempo.papers.checking import Checked, check, sample_of
-from polytempo.papers.measuring import Folders, measure_table
+from polytempo.papers.measuring import Means, measure_table
 from polytempo.papers.records import Record, Records, was_flat
 from polytempo.sim.experiment import make_experiment
 from support.runs import made_run
@@ -25,15 +25,15 @@ BENCH = Bench("small", "A small one", "", [TABLE], {}, seeds=3)
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Records:
     records = Records()
-    folders = Folders(tmp_path_factory.mktemp("out") / "runs", None)
-    measure_table(BENCH, TABLE, records, folders, lambda _: None, lambda _: None)
+    means = Means(tmp_path_factory.mktemp("out") / "runs", None)
+    measure_table(BENCH, TABLE, records, means, lambda _: None, lambda _: None)
     return records
 
 
 def checked(known: Records, tmp_path: Path, **changed: Any) -> Checked:
     """One run made again; its record is changed before."""
     (sampled,) = sample_of(replace(BENCH, seeds=1), known, Random(0))
-    return check(sampled._replace(record=replace(sampled.record, **changed)), known, Folders(tmp_path / "runs", None))
+    return check(sampled._replace(record=replace(sampled.record, **changed)), known, Means(tmp_path / "runs", None))
 
 
 def off_by(record: Record, difference: float) -> Mapping[str, float | None]:

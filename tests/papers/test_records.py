@@ -175,3 +175,20 @@ def test_a_bench_that_is_cut_off_within_a_run_goes_on_from_its_checkpoint(tmp_pa
     assert min(seen[: seen.index(8)]) >= 5
     known = json.loads((whole.directory(WHOLE) / "records.json").read_text())["records"]
     assert [one["digest"] for one in records(tmp_path)] == [one["digest"] for one in known]
+
+
+def test_runs_side_by_side_leave_what_runs_one_after_the_other_leave(tmp_path, monkeypatch):
+    def all_in_this_process(make, tasks, jobs):
+        assert jobs == 2
+        for place, task in enumerate(tasks):
+            yield place, make(task.experiment, task.directory)
+
+    monkeypatch.setattr("polytempo.papers.measuring.side_by_side", all_in_this_process)
+    begun: list[str] = []
+    run_bench(WHOLE, WHOLE, Kept(tmp_path / "two", jobs=2), begun.append, lambda _: None)
+    run(WHOLE, tmp_path / "one")
+    assert begun[0] == "one: 4 runs"
+    assert [(one["settings"], one["digest"]) for one in records(tmp_path / "two")] == [
+        (one["settings"], one["digest"]) for one in records(tmp_path / "one")
+    ]
+    assert not list(tmp_path.glob("*/runs/*/*models.safetensors"))

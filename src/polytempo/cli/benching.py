@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 
 from polytempo.cli.directories import continuable
-from polytempo.cli.listing import listing
-from polytempo.cli.options import Csv, Quiet
+from polytempo.cli.listing import print_listing
+from polytempo.cli.options import Csv, Jobs, Quiet
 from polytempo.cli.progress import progress_bar
 from polytempo.core.errors import UserError
 from polytempo.papers import Bench, benches, part_of, quick_form, run_bench
 from polytempo.papers.checking import check, sample_of
-from polytempo.papers.measuring import Folders
+from polytempo.papers.measuring import Means
 from polytempo.papers.tables import Kept
 from polytempo.report.csv_table import bench_csv
 
@@ -37,17 +37,19 @@ def bench(
     ] = False,
     report: Annotated[bool, typer.Option(help="draw the curves of the runs, and write a report of them")] = True,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets lie")] = None,
+    jobs: Jobs = 1,
+    executor: Annotated[str, typer.Option(help="where runs are computed: threads, ray or ray:ADDRESS")] = "threads",
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("results"),
     as_csv: Csv = False,
     quiet: Quiet = False,
 ) -> None:
     """Run what a paper shows as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
     if name == "list":
-        Console().print(listing("benches"))
+        print_listing("benches", as_csv)
         return
     chosen = part_of(benches[name], only, row)
     chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
-    kept = Kept(out, data_dir, publish, report)
+    kept = Kept(out, data_dir, publish, report, jobs, executor)
     if check_records:
         _check(chosen, kept, quiet)
         return
@@ -71,7 +73,7 @@ def _check(chosen: Bench, kept: Kept, quiet: bool) -> None:
     for sampled in sample:
         with TemporaryDirectory() as directory, progress_bar(quiet) as bar:
             bar.begin(f"{sampled.table.name}: {sampled.case.label}, seed {sampled.record.seed}")
-            found = check(sampled, records, Folders(Path(directory) / "runs", kept.data_dir), bar.show)
+            found = check(sampled, records, Means(Path(directory) / "runs", kept.data_dir), bar.show)
         print(found.line(), flush=True)
         wrong = [*wrong, *found.beyond]
     if wrong:

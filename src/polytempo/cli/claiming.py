@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.cli.options import counted
 from polytempo.papers.claims.ledger import Entry, counts, ledger, open_work
 from polytempo.papers.claims.verdicts import Word
 from polytempo.papers.claims.wording import literal_words, ours_words, verdict_words
+from polytempo.report.facts.numbers import counted
 
 STYLES: dict[Word, str] = {
     "holds": "green",

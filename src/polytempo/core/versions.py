@@ -5,13 +5,21 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-ENGINE = 1
+ENGINE = 2
 """Counted up with every change after which equal settings train or score to other bits."""
 
 
 def versions() -> dict[str, str]:
     """What a bit-identical repetition needs to be the same."""
     return dict(_found())
+
+
+def machine() -> dict[str, str]:
+    """The same of a machine, with what its CPU can do: that decides how code is compiled."""
+    import llvmlite.binding as llvm  # here, because a light client has no compiler
+
+    features = llvm.get_host_cpu_features().flatten()
+    return {**versions(), "cpu type": llvm.get_host_cpu_name(), "cpu features": features}
 
 
 @cache

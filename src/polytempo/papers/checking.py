@@ -8,7 +8,7 @@ from statistics import stdev
 from typing import NamedTuple
 
 from polytempo.papers.bench import Bench, Case, Table
-from polytempo.papers.measuring import Folders, experiment_of, measure, needed_runs
+from polytempo.papers.measuring import Means, experiment_of, measure, needed_runs
 from polytempo.papers.records import Record, Records
 from polytempo.sim.run import Progress
 
@@ -67,11 +67,11 @@ def sample_of(bench: Bench, records: Records, random: Random, size: int = SAMPLE
 
 
 def check(
-    sampled: Sampled, records: Records, folders: Folders, progress: Callable[[Progress], None] = lambda _: None
+    sampled: Sampled, records: Records, means: Means, progress: Callable[[Progress], None] = lambda _: None
 ) -> Checked:
-    """Make a run again, in folders that must be empty, and compare it with its record."""
+    """Make a run again, in means that must be empty, and compare it with its record."""
     table, case, recorded = sampled
-    again = measure(table, case, recorded.seed, folders, progress)
+    again = measure(table, case, recorded.seed, means, progress)
     lasting = [name for name, column in table.figures().items() if not column.varies and name in recorded.figures]
     if recorded.same_versions(again):
         beyond = (

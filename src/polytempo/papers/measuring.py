@@ -5,49 +5,53 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from polytempo.core.disk.locks import locked
 from polytempo.papers.bench import Bench, Case, Column, Table
 from polytempo.papers.records import Figures, Measured, Record, Records, record_of, settings_hash
 from polytempo.report.run import Run
 from polytempo.sim.directory import MODELS, is_finished
+from polytempo.sim.executors.side_by_side import Task, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import Progress, run_experiment
+from polytempo_client.disk.locks import locked
 
 
-class Folders(NamedTuple):
-    """Where runs are kept and data sets lie."""
+class Means(NamedTuple):
+    """How runs are made: where they are kept, where data sets lie."""
 
     runs: Path
     data_dir: Path | None
+    jobs: int = 1
+    """Runs that are made side by side, ..."""
+    executor: str = "threads"
+    """... and on which executor's machines."""
 
 
 def measure_table(
     bench: Bench,
     table: Table,
     records: Records,
-    folders: Folders,
+    means: Means,
     begin: Callable[[str], None],
     progress: Callable[[Progress], None],
 ) -> None:
     """Add what is missing of a table to the records, one seed after the other. Runs that are not kept yet are made. A
     record that lacks a figure, which its table has got since, is made anew if its run is kept."""
     needed = needed_runs(bench, table)
+    if means.jobs > 1:
+        _make_side_by_side(table, needed, records, means, begin)
     for number, (seed, case) in enumerate(needed, 1):
-        known = records.figures(table.name, experiment_of(table, case, seed))
-        if known is not None and (
-            _figure_names(table, case) <= known.keys() or not _is_kept(table, case, seed, folders)
-        ):
+        if not _lacks(table, case, seed, records, means):
             continue
         begin(f"{table.name}: {case.label}, seed {seed} ({number} of {len(needed)})")
-        records.add(measure(table, case, seed, folders, progress))
+        records.add(measure(table, case, seed, means, progress))
 
 
-def measure(table: Table, case: Case, seed: int, folders: Folders, progress: Callable[[Progress], None]) -> Record:
+def measure(table: Table, case: Case, seed: int, means: Means, progress: Callable[[Progress], None]) -> Record:
     """The record of one run, which is made, like those that it is compared with, if it is not kept."""
-    experiment = experiment_of(table, case, seed, folders.data_dir)
-    run = _run(experiment, folders, progress)
+    experiment = experiment_of(table, case, seed, means)
+    run = _run(experiment, means, progress)
     bases = {
-        base.label: _run(experiment_of(table, base, seed, folders.data_dir), folders, progress)
+        base.label: _run(experiment_of(table, base, seed, means), means, progress)
         for base in _compared_with(table, case)
     }
     return record_of(table.name, case.label, experiment, run, _figures(table, case, run, bases))
@@ -73,41 +77,74 @@ def measured(table: Table, seeds: Iterable[int], records: Records) -> Measured:
     return found
 
 
-def kept_runs(bench: Bench, table: Table, folders: Folders) -> list[Run]:
+def kept_runs(bench: Bench, table: Table, means: Means) -> list[Run]:
     """The runs of a table that are kept, row by row."""
-    experiments = [
-        experiment_of(table, case, seed, folders.data_dir) for case in table.cases for seed in bench.all_seeds()
-    ]
-    return [Run.load(directory) for e in experiments if is_finished(e, directory := _directory(e, folders))]
+    experiments = [experiment_of(table, case, seed, means) for case in table.cases for seed in bench.all_seeds()]
+    return [Run.load(directory) for e in experiments if is_finished(e, directory := _directory(e, means))]
 
 
-def experiment_of(table: Table, case: Case, seed: int, data_dir: Path | None = None) -> Experiment:
+def experiment_of(table: Table, case: Case, seed: int, means: Means | None = None) -> Experiment:
     """What a row is with one seed."""
-    return make_experiment(**{**table.settings, **case.settings, "seed": seed, "data_dir": data_dir})
+    given = {} if means is None else {"data_dir": means.data_dir, "executor": means.executor}
+    return make_experiment(**{**table.settings, **case.settings, "seed": seed, **given})
 
 
-def _run(experiment: Experiment, folders: Folders, progress: Callable[[Progress], None]) -> Run:
-    """A finished run; one that another process is making is waited for. The models of its clients, which no table
-    needs, would fill the disk."""
-    directory, locks = _directory(experiment, folders), folders.runs.parent / "locks"
+def _lacks(table: Table, case: Case, seed: int, records: Records, means: Means) -> bool:
+    """Is there no record of a run, or one that its kept runs can complete?"""
+    known = records.figures(table.name, experiment_of(table, case, seed))
+    return known is None or (not _figure_names(table, case) <= known.keys() and _is_kept(table, case, seed, means))
+
+
+def _make_side_by_side(
+    table: Table,
+    needed: Iterable[tuple[int, Case]],
+    records: Records,
+    means: Means,
+    begin: Callable[[str], None],
+) -> None:
+    """Make the runs of a table that are neither recorded nor kept, each with the rows that it is compared with."""
+    tasks: dict[Path, Task] = {}
+    for seed, case in needed:
+        if not _lacks(table, case, seed, records, means):
+            continue
+        for one in (case, *_compared_with(table, case)):
+            experiment = experiment_of(table, one, seed, means)
+            directory = _directory(experiment, means)
+            if not is_finished(experiment, directory):
+                tasks[directory] = Task(f"{one.label}, seed {seed}", experiment, directory)
+    ordered = list(tasks.values())
+    begin(f"{table.name}: {len(ordered)} runs")
+    for done, (place, _) in enumerate(side_by_side(_make, ordered, means.jobs), 1):
+        begin(f"{table.name}: {done} of {len(ordered)} runs finished, the last one {ordered[place].label}")
+
+
+def _make(experiment: Experiment, directory: Path, progress: Callable[[Progress], None] | None = None) -> None:
+    """Make a run, unless it is there; one that another process is making is waited for. The models of its clients,
+    which no table needs, would fill the disk."""
+    locks = directory.parents[1] / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     with locked(locks / directory.name, mode=0o644):
         if not is_finished(experiment, directory):
             run_experiment(experiment, directory, progress)
             for models in MODELS.values():
                 (directory / models).unlink(missing_ok=True)
+
+
+def _run(experiment: Experiment, means: Means, progress: Callable[[Progress], None]) -> Run:
+    directory = _directory(experiment, means)
+    _make(experiment, directory, progress)
     return Run.load(directory)
 
 
-def _directory(experiment: Experiment, folders: Folders) -> Path:
+def _directory(experiment: Experiment, means: Means) -> Path:
     e = experiment
-    return folders.runs / f"{e.strategy}-{e.data}-{e.model}-seed{e.seed}-{settings_hash(e)}"
+    return means.runs / f"{e.strategy}-{e.data}-{e.model}-seed{e.seed}-{settings_hash(e)}"
 
 
-def _is_kept(table: Table, case: Case, seed: int, folders: Folders) -> bool:
+def _is_kept(table: Table, case: Case, seed: int, means: Means) -> bool:
     """Is the run there, and are those that it is compared with?"""
-    experiments = [experiment_of(table, row, seed, folders.data_dir) for row in (case, *_compared_with(table, case))]
-    return all(is_finished(experiment, _directory(experiment, folders)) for experiment in experiments)
+    experiments = [experiment_of(table, row, seed, means) for row in (case, *_compared_with(table, case))]
+    return all(is_finished(experiment, _directory(experiment, means)) for experiment in experiments)
 
 
 def _figure_names(table: Table, case: Case) -> set[str]:

@@ -15,7 +15,7 @@ from polytempo.papers.markdown import (
     table_page,
     table_rows,
 )
-from polytempo.papers.measuring import Folders, kept_runs, measure_table, measured
+from polytempo.papers.measuring import Means, kept_runs, measure_table, measured
 from polytempo.papers.promises import WorldFigures, promises
 from polytempo.papers.records import PUBLISHED, Measured, Records
 from polytempo.report.run import Run
@@ -27,7 +27,7 @@ PROMISES = "promises.md"
 
 
 class Kept(NamedTuple):
-    """Where a benchmark leaves what it finds."""
+    """How a benchmark is run, and where it leaves what it finds."""
 
     out: Path
     data_dir: Path | None = None
@@ -35,12 +35,16 @@ class Kept(NamedTuple):
     """Are its records added to those of the package?"""
     report: bool = True
     """Are curves drawn, and reports written?"""
+    jobs: int = 1
+    """Runs of a table that are made side by side, ..."""
+    executor: str = "threads"
+    """... and on which executor's machines."""
 
     def directory(self, bench: Bench) -> Path:
         return self.out / bench.name
 
-    def folders(self) -> Folders:
-        return Folders(self.out / "runs", self.data_dir)
+    def means(self) -> Means:
+        return Means(self.out / "runs", self.data_dir, self.jobs, self.executor)
 
     def records(self, bench: Bench) -> Records:
         """Those of the package and of earlier runs. Quick forms have none that last."""
@@ -58,14 +62,14 @@ def run_bench(
     Tables have all rows and seeds that are recorded. A benchmark with an overview has it in ``out/BENCH/overview.md``:
     of all tables of the whole that are there, whenever they were run. One that shows what Concerto promises has it in
     ``out/BENCH/promises.md``."""
-    written, directory, folders, records = [], kept.directory(bench), kept.folders(), kept.records(bench)
+    written, directory, means, records = [], kept.directory(bench), kept.means(), kept.records(bench)
     for table in bench.tables:
-        measure_table(bench, table, records, folders, begin, progress)
+        measure_table(bench, table, records, means, begin, progress)
         shown, shown_table = (_shown(bench, whole), _of(whole, table)) if bench.recorded else (bench, table)
         figures = measured(shown_table, shown.all_seeds(), records)
         written.append(_write(shown, shown_table, figures, directory))
         if kept.report:
-            _draw(bench, table, kept_runs(shown, shown_table, folders), directory)
+            _draw(bench, table, kept_runs(shown, shown_table, means), directory)
         if bench.overview is not None:
             (directory / OVERVIEW).write_text(_overview(bench, bench.overview, whole.tables, directory))
     if bench.overview is not None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.papers.bench import benches
 from polytempo.papers.claims.claims import Claim, Claims, Paper, known_claims
 from polytempo.papers.claims.verdicts import FEWEST_SEEDS, WORDS, Results, Verdict, Word
+from polytempo_client.imports import unknown
 
 MARKS: Mapping[Word, str] = {"holds": "●", "direction": "◐", "contradicted": "✕", "open": "○", "not tested": "–"}
 """One sign for each verdict, so that colours are not needed."""
