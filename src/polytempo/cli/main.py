@@ -15,6 +15,7 @@ from rich.console import Console
 from polytempo import api
 from polytempo.api import fit_for_a_path, simulate_experiment
 from polytempo.cli.access import certs, codes, enrol, release, tokens
+from polytempo.cli.advising import advise
 from polytempo.cli.backups import backup, restore
 from polytempo.cli.benching import bench
 from polytempo.cli.claiming import claims
@@ -162,6 +163,7 @@ def compare(
 
 
 app.command()(sweep)
+app.command()(advise)
 
 
 @app.command()
