@@ -44,9 +44,7 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/service/soak.py
 	$(BIN)/python benchmarks/client/footprint.py
 	$(BIN)/python benchmarks/client/exchange.py
-	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity \
-		fedcompass-table1 fedcompass-table3 fedcompass-speed-change \
-		pace-table2 pace-table3 pace-table4 pace-ablation robust compression; do \
+	for bench in robust compression echopfl-promise natural concerto; do \
 		$(BIN)/polytempo bench $$bench $(if $(DATA),$(DATA),--quick) || exit 1; \
 	done
 
