@@ -1,6 +1,7 @@
 """The client for Node (client/node) is a client like the Python one: it conforms, and trains for a real server. Needs
 node 20 or later, and its packages (`npm ci --prefix client/node`)."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,6 +39,11 @@ WHY_NOT = missing()
 pytestmark = [pytest.mark.node, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 
 
+TRAIN = """
+async function train(task) {
+  return Object.fromEntries(Object.entries(task.tensors).map(([name, data]) => [name, data.map((x) => x + 0.01)]));
+}
+"""
 ONCE = """
 import { Client, enrol } from "INDEX";
 
@@ -89,6 +95,24 @@ def test_a_model_in_plain_typescript_trains_for_a_real_server(tmp_path: Path) ->
         accuracies = [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines()]
         assert len(accuracies) == UPDATES
         assert accuracies[-1] > 0.8 > accuracies[0]
+
+
+@pytest.mark.parametrize("page", ["docs/guides/node-client.md", "client/node/README.md"])
+def test_the_code_of_a_page_runs(tmp_path: Path, page: str) -> None:
+    (block,) = re.findall(r"```js\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    program = tmp_path / "page.mjs"
+    make_certs(tmp_path, [])
+    with running(tmp_path, security="tls", clients=4) as server:
+        given = {"polytempo-client": (HERE / "dist/index.js").as_uri(), "ca.pem": str(tmp_path / "ca.pem")}
+        given |= {f"client-{i}.token": str(tmp_path / f"client-{i}.token") for i in (0, 3)}
+        given |= {where: server.address for where in ("127.0.0.1:7733", "fl.example.org:7733")}
+        for name, here in given.items():
+            block = block.replace(f'"{name}"', f'"{here}"')
+        program.write_text(f"{block}\n{TRAIN}")
+        done = node(program)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert not server.shared.meters.refusals
+        assert sum(member.updates for member in server.host.service.members.values()) in (5, 20)
 
 
 def test_it_takes_part_with_a_certificate_an_enrolment_and_half_precision(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ export declare class ShapeError extends UpdateError {
 /** A tensor holds NaN or Inf. */
 export declare class NotFiniteError extends UpdateError {
 }
-/** The server does not take what was sent. `void`: it came too late. `failed`: the server's method failed on it. */
+/** The server does not take what was sent. `isVoid`: it came too late. `hasFailed`: the server's method failed. */
 export declare class RefusedError extends PolytempoError {
     readonly isVoid: boolean;
     readonly hasFailed: boolean;

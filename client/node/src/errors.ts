@@ -16,7 +16,7 @@ export class ShapeError extends UpdateError {}
 /** A tensor holds NaN or Inf. */
 export class NotFiniteError extends UpdateError {}
 
-/** The server does not take what was sent. `void`: it came too late. `failed`: the server's method failed on it. */
+/** The server does not take what was sent. `isVoid`: it came too late. `hasFailed`: the server's method failed. */
 export class RefusedError extends PolytempoError {
   constructor(
     reason: string,
