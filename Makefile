@@ -1,4 +1,5 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
+# Where node and npm are installed, it installs the packages of the client for Node too, and tests it.
 # `make test-extras` installs everything optional into .venv-extras and runs the tests that need it.
 # `make crash-states` tries thousands of states that a power cut may leave of a journal (minutes; needs Linux and cc).
 # `make bench DATA_DIR=...` measures what docs/results says, on the MNIST, CIFAR-10 and AG News in that directory.
@@ -12,12 +13,16 @@ demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --partition dirichlet:0.3 --test-share 0.5 \
 		--seeds 1 --time 1200 --target 0.9
 
-test: .venv/installed-test
+test: .venv/installed-test $(if $(shell command -v npm),client/node/node_modules/installed)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 client/src/polytempo_client
 	$(BIN)/pytest -n 2 -rs
+
+# Without a network its tests are skipped.
+client/node/node_modules/installed: client/node/package-lock.json
+	-npm ci --prefix client/node --silent --no-fund --no-audit && touch $@
 
 test-extras: .venv-extras/installed
 	POLYTEMPO_TEST_EXTRAS=required .venv-extras/bin/pytest -n 2 -rs tests/contract/test_adapters.py tests/examples \
@@ -63,4 +68,4 @@ bench: .venv/installed-test
 	touch $@
 
 clean:
-	rm -rf .venv .venv-extras build dist src/*.egg-info client/build client/dist client/src/*.egg-info
+	rm -rf .venv .venv-extras client/node/node_modules build dist src/*.egg-info client/build client/dist client/src/*.egg-info
