@@ -13,9 +13,9 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Train, Work
 from polytempo.core.streams import stream
 from polytempo.learn import learner as learner_module
-from polytempo.learn.eager import EagerEngine
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector, live_in_vector
+from polytempo.learn.fused.engine import FusedEngine
 from polytempo.learn.learner import Assignment, Learner
 from polytempo.learn.models import Inputs, build_model
 from polytempo.learn.questions import Asked, questions
@@ -215,7 +215,7 @@ def test_cnn1d_reads_signals_of_one_or_several_channels(shape: tuple[int, ...]) 
     signals = torch.randn(5, *shape, generator=torch.Generator().manual_seed(0))
     module = build_model("cnn1d", Inputs(shape, 3), seed=0)
     assert module(signals).shape == (5, 3)
-    assert isinstance(make_engine("auto", module), EagerEngine)
+    assert isinstance(make_engine("auto", module), FusedEngine)
 
 
 @pytest.mark.parametrize("inputs", [Inputs((1, 28, 28), 3), Inputs((9, 15), 3), Inputs((64,), 3, vocabulary=100)])
