@@ -15,10 +15,10 @@ from serving_load import memory
 from soak_clients import Told
 
 from polytempo.core.state import digest
+from polytempo.serve.journal.files.segments import SEGMENT_BYTES
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.replay import replay
-from polytempo.serve.journal.segments import SEGMENT_BYTES
 from polytempo.serve.journal.snapshots import SNAPSHOT_BYTES
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import DATABASE
 
 MINUTE = 60.0

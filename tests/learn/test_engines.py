@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Objective, Work
-from polytempo.core.streams import stream
 from polytempo.learn.eager import EagerEngine
 from polytempo.learn.engines import make_engine
 from polytempo.learn.fused.engine import FusedEngine, why_unsupported
 from polytempo.learn.job import Batches, Refresh, make_batches
+from polytempo_client.streams import stream
 from support.jobs import MODELS, OPTIONS, SMALL, half, largest, named_job, near, slope, with_batch_norm
 
 engines = pytest.mark.parametrize("engine", [EagerEngine, FusedEngine])

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from polytempo.core.streams import stream
 from polytempo.learn.eager import EagerEngine
 from polytempo.learn.fused.engine import FusedEngine
 from polytempo.learn.job import Job
+from polytempo_client.streams import stream
 from support.jobs import MODELS, OPTIONS, SMALL, by_torch, largest, named_job, some_job
 
 

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.orders import Objective, Work
-from polytempo.core.streams import stream
 from polytempo.learn.job import Job, Refresh, make_batches
 from polytempo.learn.models import Inputs, build_model
+from polytempo_client.streams import stream
 
 SAMPLES = 97
 MODELS = {

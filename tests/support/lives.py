@@ -16,9 +16,10 @@ import torch
 
 from polytempo.core.state import pack, unpack
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.journal import snapshots, store
+from polytempo.serve.journal import snapshots
+from polytempo.serve.journal.files import store
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.settings import ServiceSettings
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import JOURNAL
 from polytempo.serve.process.backup import back_up, restore
 from polytempo.serve.state.events import Event
@@ -47,7 +48,7 @@ class Life:
         self.root = root
         self.served = Hosted(root / SERVICE, settings=settings(root))
         # Often, so that a short life sees the write-ahead log begin anew.
-        self.served.host.journal._query("PRAGMA wal_autocheckpoint = 12")
+        self.served.host.journal.store.query("PRAGMA wal_autocheckpoint = 12")
         self.mark("is", self.served.digest())
         self._append, self._handle = self.served.host.journal.append, self.served.host.handle
         self.served.host.journal.append = self._mark_and_append  # type: ignore[method-assign]

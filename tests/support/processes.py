@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.cli import main as cli
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.journal.journal import Journal
 from support.serving import free_port
 
 CLIENTS = 8
@@ -104,10 +104,10 @@ def command_line(log: Path, arguments: list[str]) -> None:
 
 
 def tasks_in(directory: Path, client: int) -> list[int]:
-    """Tasks whose updates the journal holds, in order. It is too short to have been pruned."""
+    """Tasks whose updates the journal holds, in order."""
     journal = Journal(directory)
     try:
-        events = [event for _, event in journal.events(0) if event.client == client]
+        events = [event for _, event in journal.events(journal.snapshots()[0]) if event.client == client]
         return [event.push.task for event in events if event.push is not None]
     finally:
         journal.close()

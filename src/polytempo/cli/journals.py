@@ -13,9 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from polytempo.cli.options import AllowImport, Json, Set, counted, parse_assignments
+from polytempo.cli.options import AllowImport, Json, Set, parse_assignments
 from polytempo.core.errors import UserError
 from polytempo.core.registry import names_code
+from polytempo.report.facts.numbers import counted
 from polytempo.serve.journal.opening import existing_journal, recorded_settings, settings_in
 from polytempo.serve.journal.replay import replay as replay_journal
 from polytempo.serve.journal.replay import what_if
@@ -23,6 +24,9 @@ from polytempo.serve.paths import JOURNAL
 from polytempo.serve.server.meters import STRATEGY
 from polytempo.serve.server.status import NotStartedError, read_status
 from polytempo.strategies.base.served import served_models
+
+SILENT_SECONDS = 5.0
+"""After which it is told that nothing was heard of a server."""
 
 
 def status(
@@ -47,6 +51,7 @@ def status(
         f"up {found['uptime']:,.0f} s, {counted(found['journal']['events'], 'event')}, "
         f"refused {refused:,}"
     )
+    _print_servers(console, found)
     if found["access_problem"] is not None:
         console.print(f"locked, nobody new is let in: {found['access_problem']}", markup=False)
     for row in found.get("left_out", ()):
@@ -61,6 +66,23 @@ def status(
     for row in found["clients"]:
         if row["quarantined"] is not None:
             console.print(f"client {row['client']} is in quarantine: {row['quarantined']}", markup=False)
+
+
+def _print_servers(console: Console, found: dict[str, Any]) -> None:
+    """Of a service that several servers share."""
+    if not found.get("servers"):
+        return
+    if found["database_problem"]:
+        console.print(f"the database does not answer: {found['database_problem']}", markup=False)
+    table = Table("server", "role", "event", "note", box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    for row in found["servers"]:
+        notes = [row["problem"]] if row["problem"] else []
+        notes += [f"follows {row['follows']}"] if row["follows"] else []
+        notes += [f"differed at event {row['differed_at']:,}"] if row["differed_at"] is not None else []
+        notes += [f"silent for {row['silent']:,.0f} s"] if row["silent"] > SILENT_SECONDS else []
+        name = f"{row['address']} (this one)" if row["name"] == found["server"] else row["address"]
+        table.add_row(name, row["role"], f"{row['event']:,}", "; ".join(notes))
+    console.print(table)
 
 
 def _is_running(journal: Path) -> bool:

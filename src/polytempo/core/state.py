@@ -18,10 +18,10 @@ from safetensors import safe_open
 from torch import Tensor
 
 from polytempo.core.disk.files import write_whole
-from polytempo.core.disk.packing import Packer, as_text, unpackable
-from polytempo.core.disk.tensor_file import memory_of, write_tensors
+from polytempo.core.disk.tensor_file import memory_of, pieces_of, read_tensors, write_tensors
 from polytempo.core.model.vectors import aligned
 from polytempo.core.stateful import is_stateful, state_name, stateful_class
+from polytempo_client.disk.packing import Packer, as_text, unpackable
 
 
 def pack(value: object) -> tuple[str, list[Tensor]]:
@@ -52,10 +52,19 @@ def save(value: object, path: Path, mode: int = 0o644) -> None:
 
 def save_packed(text: str, tensors: list[Tensor], path: Path, mode: int = 0o644) -> None:
     """The same, of what ``pack`` gave."""
+    named = _named(text, tensors)
+    write_whole(path, lambda temporary: write_tensors(temporary, named), mode)
+
+
+def packed_pieces(text: str, tensors: list[Tensor]) -> list[memoryview]:
+    """What such a file holds, without one."""
+    return pieces_of(_named(text, tensors))
+
+
+def _named(text: str, tensors: list[Tensor]) -> dict[str, Tensor]:
     # The text is a tensor too: a header may not be longer than 100 MB.
     letters = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-    named = {str(i): tensor for i, tensor in enumerate(tensors)} | {"state": letters}
-    write_whole(path, lambda temporary: write_tensors(temporary, named), mode)
+    return {str(i): tensor for i, tensor in enumerate(tensors)} | {"state": letters}
 
 
 def load(path: Path) -> Any:
@@ -64,6 +73,13 @@ def load(path: Path) -> Any:
         count = len(list(file.keys())) - 1
         text = file.get_tensor("state").numpy().tobytes().decode()
         return unpack(text, [aligned(file.get_tensor(str(i))) for i in range(count)])
+
+
+def loads(content: bytes | bytearray) -> Any:
+    """The same, of what the file holds. ValueError, LookupError or TypeError say what is wrong with it."""
+    tensors = read_tensors(content)
+    text = tensors.pop("state").numpy().tobytes().decode()
+    return unpack(text, [aligned(tensors[str(i)]) for i in range(len(tensors))])
 
 
 class _Packer(Packer):

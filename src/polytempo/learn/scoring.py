@@ -1,5 +1,6 @@
 """How good a model is: metric and loss per sample. One pass per model, however many clients share it."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,10 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from polytempo.core.errors import UserError
 from polytempo.learn.eager import Loss
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.forward import Forward, Outputs
-from polytempo.learn.metrics import PerSample, correct
+from polytempo.learn.metrics import ACCURACY, Metric, correct
+
+ROUNDING = 1e-4
+"""By which a share may leave 0 to 1."""
 
 
 class Scorer:
@@ -21,7 +26,7 @@ class Scorer:
         self,
         module: nn.Module,
         loss: Loss = F.cross_entropy,
-        metric: PerSample = correct,
+        metric: Metric = ACCURACY,
         outputs: Outputs | None = None,
     ) -> None:
         self._forward = Forward(module)
@@ -40,7 +45,9 @@ class Scorer:
 
     def metric(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> np.ndarray:
         """The metric of each row, for accuracy 0 or 1; ``y`` holds the labels of these rows."""
-        return self._metric(self.outputs(weights, x, rows), y).numpy()
+        values = self._metric.per_sample(self.outputs(weights, x, rows), y).numpy()
+        _check_scores(self._metric, values)
+        return values
 
     def losses(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray | None = None) -> Tensor:
         """The loss of each of these rows, or of all; ``y`` holds the labels of these rows."""
@@ -53,7 +60,7 @@ class Scorer:
         """For each of these rows its error and half its Brier score; ``y`` holds the labels of these rows. With another
         loss than cross-entropy, or another metric than accuracy, both are the row's loss as a share of what the
         initial model's is, at most 1."""
-        if self._loss is F.cross_entropy and self._metric is correct:
+        if self._loss is F.cross_entropy and self._metric.per_sample is correct:
             outputs = self.outputs(weights, x, rows)
             shares = torch.softmax(outputs, 1)
             right = shares[torch.arange(len(y)), y]
@@ -63,6 +70,19 @@ class Scorer:
         before = self.losses(self._initial, x, y, rows).double()
         share = torch.where(losses > 0, (losses / before).nan_to_num(1.0, 1.0), 0.0).clamp(0, 1)
         return torch.stack([share, share], 1).numpy()
+
+
+def _check_scores(metric: Metric, values: np.ndarray) -> None:
+    low, high = float(values.min(initial=0)), float(values.max(initial=0))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UserError(
+            f"The metric {metric.name} gives NaN or Inf for some samples. Expected one finite number per sample."
+        )
+    if metric.share and not (-ROUNDING <= low <= high <= 1 + ROUNDING):
+        raise UserError(
+            f"The metric {metric.name} gives {low if low < 0 else high:.4g} for a sample. Expected shares from 0 to 1. "
+            "For other numbers give a Metric with share=False and its direction, higher_is_better."
+        )
 
 
 def mean_per_part(values: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

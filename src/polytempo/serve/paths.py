@@ -14,6 +14,8 @@ BACKUP_KEY = "backup.key"
 """Signs backups. It is in no backup, and neither is the next."""
 BACKUP_PUBLIC_KEY = "backup.pem"
 """What `polytempo restore` checks a backup with. Keep a copy apart from the backups."""
+STORE = "store"
+"""The address of the database that the service is kept in, if it is not kept in its directory."""
 JOURNAL = "journal"
 """The journal's directory. The names below are relative to it."""
 

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.validation import refusal
+from polytempo_client.disk.reading import read_plain
 
 TOML_BYTES = 16 << 20
 """Most bytes of a TOML file."""
@@ -39,13 +39,19 @@ def checked(kind: type[T], table: Mapping[str, Any], where: str) -> T:
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_plain(path, TOML_BYTES).decode())
+        return parse_toml(read_plain(path, TOML_BYTES), str(path))
     except OSError as error:
         raise UserError(f"Cannot read {path}: {error.strerror}. Give the path of an existing TOML file.") from None
+
+
+def parse_toml(content: bytes, title: str) -> dict[str, Any]:
+    """What a TOML file holds, which messages call by this title."""
+    try:
+        return tomllib.loads(content.decode())
     except RecursionError:
-        raise UserError(f"{path} is no valid TOML: it is nested too deeply.") from None
+        raise UserError(f"{title} is no valid TOML: it is nested too deeply.") from None
     except ValueError as error:
-        raise UserError(f"{path} is no valid TOML: {error}.") from None
+        raise UserError(f"{title} is no valid TOML: {error}.") from None
 
 
 def chosen(who: Who, clients: int, rng: np.random.Generator, where: str) -> np.ndarray:

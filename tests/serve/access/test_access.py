@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from polytempo.cli import access as commands
 from polytempo.core.errors import PassingError, UserError
-from polytempo.serve.access import roster as rosters
 from polytempo.serve.access.certs import make_certs
-from polytempo.serve.access.credentials import hash_of, read_token
 from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Operator, Pass, Quarantine, Roster, changing, utc_now
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client, revoke_operator
 from polytempo.serve.paths import ACCESS
+from polytempo.serve.storage import documents
+from polytempo_client.session.credentials import hash_of, read_token
 
 SHA = "0123456789abcdef" * 4
 LOCK = f".{ACCESS}.lock"
@@ -302,7 +302,7 @@ def test_a_file_that_was_away_for_a_while_is_read_again_though_it_is_the_same(tm
 
 def test_a_roster_that_somebody_else_holds_is_not_waited_for_for_ever(tmp_path, monkeypatch):
     make_tokens(tmp_path, 1)
-    monkeypatch.setattr(rosters, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(documents, "LOCK_SECONDS", 0.1)
     with (tmp_path / ".access.json.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(PassingError, match="is locked by another process"):

@@ -1,7 +1,6 @@
 """What an operator allows a start to do: leave an event out, replay with a mended method, lose the tail."""
 
 import asyncio
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,18 @@ from polytempo.core.state import digest
 from polytempo.serve.journal import opening, recovery
 from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
-from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.failures import DependentError, UnreplayableError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.paths import APPLYING
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.watchdog import opened_in_time
 from polytempo.serve.state.service import Service
+from polytempo.serve.storage.errors import JournalError
 from support import bad_methods
-from support.damage import flip
-from support.serving import Hosted, hosted, join_all, journal_files, refused, restarted, some_events, without
+from support.damage import damage_last_snapshot, flip
+from support.serving import Hosted, copied, hosted, join_all, refused, restarted, some_events, without
+
+pytestmark = pytest.mark.usefixtures("store")
 
 BAD = "support.bad_methods:Bad"
 
@@ -126,7 +127,7 @@ def test_after_a_replay_that_hangs_the_tail_is_lost_without_another_try(tmp_path
         begin = partial(open_service, hanging / "journal", served.settings, Consent(), None)
         with pytest.raises(StuckError, match=r"event 6 .*--lose-tail to lose event 6 and everything after it"):
             asyncio.run(opened_in_time(begin, 0.05, (), asyncio.Event()))
-        directory = shutil.copytree(hanging, tmp_path / "next")
+        directory = copied(hanging, tmp_path / "next")
         bad_methods.RELEASED.set()
         opened = open_service(directory / "journal", served.settings, Consent(lose_tail=True))
         assert opened.service.updates == 1
@@ -328,7 +329,7 @@ def test_a_snapshot_that_cannot_be_read_is_made_anew_by_another_version(
         some_events(served)
         served.host.snapshots.finish(served.host.service)
         directory = served.copied(tmp_path / "crash")
-        flip(journal_files(directory, "snapshot-*")[-1])
+        damage_last_snapshot(directory, flip)
         mend(monkeypatch)
         again = Hosted(directory, settings=served.settings, consent=Consent(accept_version=True))
         assert again.host.service.updates == served.host.service.updates

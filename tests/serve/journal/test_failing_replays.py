@@ -1,6 +1,5 @@
 """A replay that fails on what the strategy took before: nothing acknowledged is dropped."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,11 @@ from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.failures import UnreplayableError
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.paths import APPLYING
+from polytempo.serve.storage.errors import UnwritableError
 from support import bad_methods
 from support.serving import Hosted, hosted, join_all, refused, restarted
+
+pytestmark = pytest.mark.usefixtures("store")
 
 BAD = "support.bad_methods:Bad"
 TORCH = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 400000000 bytes.")
@@ -118,7 +120,7 @@ def test_an_update_that_was_refused_on_a_full_disk_stays_refused_after_a_kill(
 
         def write_if_there_is_room(_: object) -> None:
             if marks.void:
-                raise sqlite3.OperationalError("database or disk is full")
+                raise UnwritableError("database or disk is full")
 
         monkeypatch.setattr(marks, "write", write_if_there_is_room)
         assert refused(served.push(0, answers={"harm": "exit"}), "could not take it")

@@ -1,8 +1,6 @@
 """The journal: what is written is read, nothing grows without bound, and one server writes at a time."""
 
 import os
-import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,18 +15,19 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.state import digest
 from polytempo.serve.journal import snapshots as snapshots_module
-from polytempo.serve.journal import store as journal_module
-from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.files import store as store_module
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.state.events import Event, Push
-from support.serving import hosted, restarted, tiny_settings
+from polytempo.serve.storage.errors import DamagedError, JournalError
+from polytempo_client.model.schema import Schema
+from support.postgres import in_files, in_schema, is_in_database
+from support.serving import Hosted, hosted, restarted, tiny_settings
 
-pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")
+pytestmark = pytest.mark.usefixtures("bodies_lie_in_files", "store")
 
 SCHEMA = Schema(("a", "b"), ((2, 2), (3,)), 7)
 ABOUT = {"schema": {"names": SCHEMA.names, "shapes": SCHEMA.shapes, "parameters": 7}}
@@ -42,15 +41,14 @@ def test_small_bodies_lie_in_their_rows_and_cost_one_sync(tmp_path, monkeypatch)
         journal.append([update(1), update(2)])
     assert not syncs
     assert [event.push.weights.tolist() for event in read(tmp_path)] == [list(range(7))] * 2
-    with sqlite3.connect(tmp_path / "journal.sqlite") as database:
-        database.execute("UPDATE events SET body = zeroblob(length(body)) WHERE number = 2")
+    in_schema(tmp_path, "UPDATE events SET body = substr(body, 2) WHERE number = 2")
     with pytest.raises(DamagedError, match="event 2"):
         read(tmp_path)
 
 
 @contextmanager
 def new_journal(directory: Path) -> Iterator[Journal]:
-    journal = Journal.begin(directory, ABOUT, {"nothing": 0})
+    journal = Journal.begin(directory / "journal", ABOUT, {"nothing": 0})
     try:
         yield journal
     finally:
@@ -62,10 +60,10 @@ def update(number: int = 1, weights: Any = None) -> Event:
     return Event("updated", float(number), 0, push)
 
 
-def read(directory: Path) -> list[Event]:
-    journal = Journal(directory)
+def read(directory: Path, after: int = 0) -> list[Event]:
+    journal = Journal(directory / "journal")
     try:
-        return [event for _, event in journal.events(0)]
+        return [event for _, event in journal.events(after)]
     finally:
         journal.close()
 
@@ -120,16 +118,21 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=60)
-@given(st.lists(st.lists(events, min_size=1, max_size=4), max_size=3))
-def test_events_are_read_back_bit_for_bit(groups: list[list[Event]]) -> None:
-    with tempfile.TemporaryDirectory() as directory, new_journal(Path(directory)) as journal:
-        for group in groups:
-            journal.append(group)
-        found = read(Path(directory))
-        written = [event for group in groups for event in group]
-        assert len(found) == len(written)
-        assert all(map(same, found, written))
+def test_events_are_read_back_bit_for_bit(tmp_path: Path) -> None:
+    with new_journal(tmp_path) as journal:
+
+        @settings(max_examples=20 if is_in_database(tmp_path) else 60)
+        @given(st.lists(st.lists(events, min_size=1, max_size=4), max_size=3))
+        def written_and_read(groups: list[list[Event]]) -> None:
+            before = journal.last
+            for group in groups:
+                journal.append(group)
+            found = read(tmp_path, before)
+            written = [event for group in groups for event in group]
+            assert len(found) == len(written)
+            assert all(map(same, found, written))
+
+        written_and_read()
 
 
 def test_an_update_with_more_answers_than_one_call_writes_is_read_back(tmp_path: Path) -> None:
@@ -141,24 +144,33 @@ def test_an_update_with_more_answers_than_one_call_writes_is_read_back(tmp_path:
         assert all(map(same, read(tmp_path), [replace(event, push=push), update(2)]))
 
 
+@in_files
 def test_bodies_go_on_in_a_new_file_when_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 300)
+    monkeypatch.setattr(store_module, "SEGMENT_BYTES", 300)
     with new_journal(tmp_path) as journal:
         written = [update(number, torch.full((7,), float(number))) for number in range(1, 8)]
         for event in written:
             journal.append([event])
-        assert len(list(tmp_path.glob("*.bodies"))) > 2
+        assert len(list((tmp_path / "journal").glob("*.bodies"))) > 2
         assert all(map(same, read(tmp_path), written))
 
 
 # Pruning.
 
 
+def size_of(served: Hosted) -> int:
+    """Bytes of what the journal holds."""
+    if is_in_database(served.directory.parent):
+        of_tables = "SELECT coalesce(sum(length(data)), 0)::int FROM parts"
+        return sum(size for (size,) in in_schema(served.directory.parent, of_tables))
+    return sum(path.stat().st_size for path in served.directory.glob("*[!l]"))
+
+
 def test_pruning_keeps_a_journal_bounded_and_every_kept_state_can_be_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots_module, "SNAPSHOT_EVENTS", 20)
-    monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(store_module, "SEGMENT_BYTES", 2000)
     with hosted(tmp_path) as served:
         journal, states, sizes = served.host.journal, {}, []
         served.hello(0)
@@ -166,9 +178,9 @@ def test_pruning_keeps_a_journal_bounded_and_every_kept_state_can_be_rebuilt(
         for i in range(150):
             served.push(0, by=0.001 * i)
             states[journal.last] = served.digest()
-            sizes.append(sum(path.stat().st_size for path in served.directory.glob("*[!l]")))
+            sizes.append(size_of(served))
             assert len(list(served.directory.iterdir())) < 20
-            assert journal._query("SELECT count(*) FROM events")[0][0] <= 60
+            assert journal.store.query("SELECT count(*) FROM events")[0][0] <= 60
         assert max(sizes[75:]) <= 1.2 * max(sizes[:75])
         oldest = journal.snapshots()[0]
         assert len(journal.snapshots()) == 2
@@ -181,7 +193,7 @@ def test_pruning_keeps_a_journal_bounded_and_every_kept_state_can_be_rebuilt(
 
 def test_only_one_server_writes_a_journal(tmp_path: Path) -> None:
     with hosted(tmp_path) as served:
-        with pytest.raises(JournalError, match="Another server is running"):
+        with pytest.raises(JournalError, match="Another server"):
             open_service(served.directory, served.settings)
         served.hello(0)
         before = served.digest()
@@ -200,7 +212,7 @@ def test_other_settings_are_not_continued(tmp_path: Path) -> None:
 
 def test_a_server_that_takes_over_sees_what_the_one_before_wrote_last(tmp_path: Path) -> None:
     with new_journal(tmp_path) as first:
-        second = Journal(tmp_path)
+        second = Journal(tmp_path / "journal")
         first.append([update(1)])
         first.append([update(2)])
     second.lock()

@@ -10,12 +10,13 @@ import pytest
 
 from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.journal import snapshots as snapshots_module
-from polytempo.serve.journal import store as journal_module
-from polytempo.serve.journal.database import JournalError, connect, transaction, unwritable
+from polytempo.serve.journal.files import store as store_module
+from polytempo.serve.journal.files.database import connect, transaction, unwritable
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import DATABASE
-from support.serving import hosted, join_all, restarted, some_events, tiny_settings
+from polytempo.serve.storage.errors import JournalError
+from support.serving import Hosted, hosted, join_all, restarted, some_events, tiny_settings
 
 pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")
 
@@ -58,6 +59,11 @@ class FailingSync(FullDatabase):
         return done
 
 
+def break_database(patch: pytest.MonkeyPatch, served: Hosted, broken: type[FullDatabase], statement: str) -> None:
+    store = served.host.journal.store
+    patch.setattr(store, "_database", broken(store._database, statement))  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("point", ["pwritev", "part", "fdatasync", "BEGIN", "INSERT", "COMMIT", "segment"])
 def test_a_full_disk_acknowledges_nothing_and_damages_nothing(
     point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,10 +78,10 @@ def test_a_full_disk_acknowledges_nothing_and_damages_nothing(
                 full.setattr(os, "pwritev", write_a_part)
                 full.setattr(os, "pwrite", fail)
             elif point == "segment":
-                full.setattr(journal_module, "SEGMENT_BYTES", 1)
+                full.setattr(store_module, "SEGMENT_BYTES", 1)
                 full.setattr(os, "open", fail)
             else:
-                full.setattr(served.host.journal, "_database", FullDatabase(served.host.journal._database, point))
+                break_database(full, served, FullDatabase, point)
             group = [served.request(client, *served.pushed(client)) for client in (0, 1)]
             served.host.handle(group)
             for request in group:
@@ -98,7 +104,7 @@ def test_after_a_sync_that_failed_and_a_kill_all_that_was_acknowledged_is_there(
         some_events(served)
         before = served.events()
         with monkeypatch.context() as failing:
-            failing.setattr(served.host.journal, "_database", FailingSync(served.host.journal._database, "COMMIT"))
+            break_database(failing, served, FailingSync, "COMMIT")
             refused = served.pushed(0)
             assert served.ask(0, *refused).refusal.again
         again = served.after_crash(tmp_path / "kill")
@@ -121,7 +127,7 @@ def test_bodies_of_a_commit_in_doubt_stay_until_another_took_its_place(
         (path,) = served.directory.glob("*.bodies")
         before, body = path.stat().st_size, sum(map(len, served.pushed(0)[1]))
         with monkeypatch.context() as failing:
-            failing.setattr(served.host.journal, "_database", FullDatabase(served.host.journal._database, "COMMIT"))
+            break_database(failing, served, FullDatabase, "COMMIT")
             for _ in range(3):
                 assert served.push(0).refusal.again
                 assert path.stat().st_size == before + body
@@ -150,15 +156,15 @@ def test_a_file_of_bodies_whose_sync_failed_is_not_written_to_again(
 def test_a_new_file_of_bodies_whose_sync_failed_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with hosted(tmp_path) as served:
         join_all(served)
-        monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1)
+        monkeypatch.setattr(store_module, "SEGMENT_BYTES", 1)
         served.push(0)
         for point in ("fsync", "fdatasync", "fdatasync"):
-            failed = served.host.journal._segment
+            failed = served.host.journal.store._segment
             with monkeypatch.context() as failing:
                 failing.setattr(os, point, fail)
                 assert served.push(0).refusal.again
         served.push(0)
-        assert served.host.journal._segment is not failed
+        assert served.host.journal.store._segment is not failed
         assert restarted(served.copied(tmp_path / "later"), served.settings) == served.digest()
 
 
@@ -206,7 +212,7 @@ def test_a_disk_without_room_for_another_file_is_full_until_there_is(
 ) -> None:
     with hosted(tmp_path) as served:
         some_events(served)
-        monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 1)
+        monkeypatch.setattr(store_module, "SEGMENT_BYTES", 1)
         with monkeypatch.context() as full:
             full.setattr(os, "open", fail)
             assert served.push(0).refusal.again
@@ -253,7 +259,7 @@ def test_a_full_disk_at_a_snapshot_loses_nothing(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(snapshots_module, "SNAPSHOT_EVENTS", 3)
     with hosted(tmp_path) as served:
         with monkeypatch.context() as full:
-            full.setattr(journal_module, "save_packed", fail)
+            full.setattr(store_module, "save_packed", fail)
             some_events(served)
         assert served.host.journal.snapshots() == [0]
         assert restarted(served.copied(tmp_path / "crash"), served.settings) == served.digest()
@@ -263,7 +269,7 @@ def test_something_due_waits_while_the_disk_is_full(tmp_path: Path, monkeypatch:
     with hosted(tmp_path, "support.serving:Impatient") as served:
         served.hello(0)
         with monkeypatch.context() as full:
-            full.setattr(served.host.journal, "_database", FullDatabase(served.host.journal._database, "COMMIT"))
+            break_database(full, served, FullDatabase, "COMMIT")
             served.at(5.0)
             assert served.host.service.strategy.fired_at == []
             assert served.host._seconds_to_next() >= 1.0

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from polytempo.cli.main import app
 from polytempo.core.errors import UserError
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import open_service, settings_in
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.paths import DATABASE
 from polytempo.serve.process.backup import back_up, restore
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies.settings import StrategySettings
 from support.serving import hosted, some_events, tiny_settings
 

@@ -10,15 +10,15 @@ from polytempo.core.registry import source_file
 from polytempo.core.state import digest
 from polytempo.serve.journal import opening
 from polytempo.serve.journal.continuing import Consent
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies.base.strategy import strategy_class
-from support.damage import flip
-from support.serving import Hosted, hosted, journal_files, restarted, some_events
+from support.damage import damage_last_snapshot, flip
+from support.serving import Hosted, hosted, restarted, some_events
 
-pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")
+pytestmark = pytest.mark.usefixtures("bodies_lie_in_files", "store")
 
 
 def as_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_another_version_never_replays_because_a_snapshot_is_damaged(
     with hosted(tmp_path) as served:
         some_events(served)
         served.host.snapshots.finish(served.host.service)
-    flip(journal_files(tmp_path, "snapshot-*")[-1])
+    damage_last_snapshot(tmp_path, flip)
     as_another_version(monkeypatch)
     with pytest.raises(JournalError, match="another version"):
         open_service(tmp_path / "journal", served.settings)

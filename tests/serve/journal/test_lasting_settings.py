@@ -9,14 +9,16 @@ import pytest
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.journal.store import Journal
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.claims import CappedSamples
 from polytempo.strategies.parts.robust import Robust
 from support.serving import hosted, join_all, restarted, tiny_settings
+
+pytestmark = pytest.mark.usefixtures("store")
 
 
 def begun_bare(directory: Path) -> tuple[Path, dict[str, Any]]:
@@ -43,6 +45,7 @@ def test_defaults_are_for_new_services(tmp_path: Path) -> None:
 def test_a_journal_from_before_there_was_a_cap_goes_on_without(tmp_path: Path) -> None:
     path, given = begun_bare(tmp_path)
     with closing(Journal(path)) as journal:
+        journal.lock()
         settings = {name: value for name, value in journal.about["settings"].items() if name != "samples_cap"}
         journal.describe(journal.about | {"settings": settings})
     opened = open_service(path, make_settings(**given))

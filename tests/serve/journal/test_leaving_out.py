@@ -11,12 +11,15 @@ from polytempo.core.events import Update
 from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.failures import DependentError, UnreplayableError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.leaving_out import parse_events
+from polytempo.serve.journal.marks import Marks
 from polytempo.serve.journal.opening import open_service
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import APPLYING
 from support import bad_methods
 from support.serving import Hosted, hosted, join_all, restarted, without
+
+pytestmark = pytest.mark.usefixtures("store")
 
 BAD = "support.bad_methods:Bad"
 WITHOUT_5, WITHOUT_6 = without(5), without(6)
@@ -36,9 +39,9 @@ def updates_after_start(directory: Path, served: Hosted, consent: Consent) -> in
     return opened.service.updates
 
 
-@pytest.mark.parametrize("point", ["append", "_transaction"])
+@pytest.mark.parametrize(("where", "point"), [(Journal, "append"), (Marks, "write")])
 def test_a_kill_while_an_event_is_left_out_changes_nothing(
-    point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: type, point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -46,7 +49,7 @@ def test_a_kill_while_an_event_is_left_out_changes_nothing(
     with hosted(tmp_path, BAD) as served:
         directory = with_two_updates(served, tmp_path / "crash")
         with monkeypatch.context() as killed:
-            killed.setattr(Journal, point, kill)
+            killed.setattr(where, point, kill)
             with pytest.raises(KeyboardInterrupt):
                 open_service(directory / "journal", served.settings, WITHOUT_5)
         journal = Journal(directory / "journal")

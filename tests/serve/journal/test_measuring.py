@@ -16,6 +16,8 @@ from polytempo.testing.hosting import Hosted
 from polytempo.world.devices import make_devices
 from support.serving import ManualClock, hosted, join_all, nudge, running
 
+pytestmark = pytest.mark.usefixtures("store")
+
 PACES = (0.5, 2.0, 0.125)
 """Seconds per step, of four steps, of three clients."""
 

@@ -20,7 +20,7 @@ def refused(*_: Any, **__: Any) -> int:
 
 
 def become_read_only(server: Running, patch: pytest.MonkeyPatch) -> None:
-    server.host.journal._database.execute("PRAGMA query_only = ON")
+    server.host.journal.store._database.execute("PRAGMA query_only = ON")
     for call in ("pwritev", "posix_fallocate"):
         patch.setattr(os, call, refused)
     patch.setattr("polytempo.serve.server.status.write_bytes", refused)
@@ -45,7 +45,7 @@ def test_a_service_on_a_read_only_disk_acknowledges_nothing_and_goes_on_when_it_
             assert not server.host.health().is_healthy
             assert not answered.is_set()
             assert server.host.service.updates == 0
-            server.host.journal._database.execute("PRAGMA query_only = OFF")
+            server.host.journal.store._database.execute("PRAGMA query_only = OFF")
         pushing.join(60)
         assert answered.is_set()
         until(lambda: server.host.health().is_healthy)
@@ -56,7 +56,7 @@ def test_a_service_on_a_read_only_disk_still_stops(tmp_path: Path, monkeypatch: 
     with running(tmp_path) as server, server.client(0) as client:
         client.run(lambda task: (nudge(task), 5), updates=1)
         become_read_only(server, monkeypatch)
-        monkeypatch.setattr("polytempo.core.disk.files.tempfile.mkstemp", refused)
+        monkeypatch.setattr("tempfile.mkstemp", refused)
         server.stop()
         assert server.host.error is None
     monkeypatch.undo()

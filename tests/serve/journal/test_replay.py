@@ -1,7 +1,6 @@
 """A journal can be read on its own: any state that it holds, what another strategy would have done, how it is doing."""
 
 import json
-import shutil
 from contextlib import closing
 
 import pytest
@@ -12,14 +11,16 @@ from typer.testing import CliRunner
 from polytempo.cli.main import app
 from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import newest, replay, what_if
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.server.status import read_status
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies import Strategy, strategy
 from polytempo.strategies.parts.clusters import Clusters
-from support.serving import hosted, nudge, running, some_events, tiny_settings
+from support.serving import copied, hosted, nudge, running, some_events, tiny_settings
+
+pytestmark = pytest.mark.usefixtures("store")
 
 A, B = 0, 1
 
@@ -218,9 +219,8 @@ def test_a_replay_says_from_which_event_on_it_counts(served):
 
 def test_a_copy_of_the_directory_goes_on_elsewhere(served, tmp_path_factory):
     directory, digest = served
-    elsewhere = tmp_path_factory.mktemp("copy") / "journal"
-    shutil.copytree(directory / "journal", elsewhere)
-    opened = open_service(elsewhere, tiny_settings(directory, "fedasync", seed=3))
+    elsewhere = copied(directory, tmp_path_factory.mktemp("copy") / "service")
+    opened = open_service(elsewhere / "journal", tiny_settings(directory, "fedasync", seed=3))
     assert opened.service.digest() == digest
     opened.journal.close()
 

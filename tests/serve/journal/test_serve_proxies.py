@@ -1,7 +1,6 @@
 """A service with proxy sets: they decide its first model, outlive the file that they came from, and are what recovery
 and replay compute with."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,17 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.state import load
 from polytempo.learn.models import Inputs
-from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import code_versions, open_service
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies import Strategy
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.proxies import read_proxies
-from support.serving import hosted, nudge, restarted, running, some_events, tiny_settings
+from support.postgres import in_files, in_postgres, in_schema
+from support.serving import copied, hosted, nudge, restarted, running, some_events, tiny_settings
+
+pytestmark = pytest.mark.usefixtures("store")
 
 
 class Judge(Strategy):
@@ -123,7 +125,7 @@ def test_the_first_model_of_data_and_of_a_flat_file_are_warmed_too(tmp_path, pro
 def test_a_strategy_that_needs_proxies_says_so_before_anything_is_written(tmp_path, strategy: str) -> None:
     with pytest.raises(UserError, match="polytempo data proxies"):
         open_service(tmp_path / "journal", make_settings(strategy=strategy))
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "journal").exists()
 
 
 def test_a_journal_without_proxies_is_not_replayed_by_a_strategy_that_needs_some(tmp_path) -> None:
@@ -162,6 +164,7 @@ def test_a_service_goes_on_with_the_proxies_that_it_was_begun_with(tmp_path, pro
     open_service(tmp_path / "journal", proxied()).journal.close()
 
 
+@in_files
 @pytest.mark.parametrize("harm", ["gone", "cut", "other"])
 def test_proxies_that_the_journal_has_lost_are_noticed(tmp_path, proxied, harm: str) -> None:
     with hosted(tmp_path, settings=proxied()) as host:
@@ -177,6 +180,16 @@ def test_proxies_that_the_journal_has_lost_are_noticed(tmp_path, proxied, harm: 
     for read in (lambda: replay(journal, allowed=allowed), lambda: open_service(journal, proxied())):
         with pytest.raises(JournalError, match="Restore it from a backup"):
             read()
+
+
+@in_postgres
+@pytest.mark.parametrize("harm", ["DELETE FROM files WHERE name = 'proxies.npz'", "UPDATE parts SET data = 'cut'"])
+def test_proxies_that_the_database_has_lost_are_noticed(tmp_path, proxied, harm: str) -> None:
+    with hosted(tmp_path, settings=proxied()) as host:
+        some_events(host)
+    in_schema(tmp_path, harm)
+    with pytest.raises(JournalError, match="Restore it from a backup"):
+        open_service(tmp_path / "journal", proxied())
 
 
 def test_a_journal_of_a_strategy_with_proxies_knows_the_code_that_trains(tmp_path, proxied, monkeypatch) -> None:
@@ -207,8 +220,7 @@ def test_clients_of_cdfl_get_one_model_for_each_push_and_a_killed_server_goes_on
                     name: tensor.tolist() for name, tensor in served.items()
                 }
             digest = service.digest()
-            killed = tmp_path / "killed" / "journal"
-            shutil.copytree(tmp_path / "journal", killed)  # what a kill at this moment would leave
+            killed = copied(tmp_path, tmp_path / "killed") / "journal"
         (tmp_path / "proxies.npz").unlink()
         assert restarted(killed.parent, server.settings) == digest
     assert replay(killed, allowed=[PLANE]).service.digest() == digest

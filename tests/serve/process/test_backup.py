@@ -21,11 +21,11 @@ from polytempo.serve.access.enrolment import enrol, make_code
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.journal import copying, opening
-from polytempo.serve.journal import store as journals
 from polytempo.serve.journal.continuing import RENUMBERED_BY, Consent
+from polytempo.serve.journal.files import store as journals
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, DATABASE
 from polytempo.serve.process.backup import Manifest, back_up
 from polytempo.serve.process.backup import restore as restore_backup
@@ -289,7 +289,7 @@ def test_one_time_codes_do_not_come_back_when_a_restore_is_interrupted_either(st
         raise OSError(28, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("polytempo.serve.process.backup.write_bytes", full)
+        patch.setattr("polytempo.serve.storage.documents.write_shared", full)
         with pytest.raises(UserError, match="No space left"):
             restore(tmp_path / "copy", tmp_path / "elsewhere")
     restore(tmp_path / "copy", tmp_path / "elsewhere")

@@ -17,13 +17,16 @@ from polytempo.core.errors import PassingError, UserError
 from polytempo.core.state import digest
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import make_tokens
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import existing_journal
 from polytempo.serve.journal.replay import replay
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import ACCESS, JOURNAL, STATUS
 from polytempo.serve.process.backup import back_up
 from polytempo.serve.process.erasing import erase, erasures
+from support.postgres import copy_store, files_in_database, in_files, is_in_database
 from support.serving import hosted, nudge, running
+
+pytestmark = pytest.mark.usefixtures("store")
 
 ERASED, CLIENTS = 1, 3
 WINDOW = 8
@@ -31,7 +34,7 @@ WINDOW = 8
 
 
 @pytest.fixture(params=[600, 20_000], ids=["in rows", "in segments"])
-def service(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+def service(tmp_path: Path, store: str, request: pytest.FixtureRequest) -> Path:
     """Three clients have handed in twice each. There are two snapshots and a status, and the server has died."""
     make_tokens(tmp_path, CLIENTS)
     save_file({"weight": torch.zeros(request.param)}, tmp_path / "first.safetensors")
@@ -62,6 +65,8 @@ def found_in(directory: Path, client: int) -> list[str]:
         for begin in range(0, size - WINDOW, size // 20)
     ]
     files = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    if is_in_database(directory):
+        files |= {path: path.read_bytes() for path in files_in_database(directory)}
     return [path.name for path, content in files.items() if any(piece in content for piece in pieces)]
 
 
@@ -176,6 +181,7 @@ def test_a_registered_strategy_knows_what_to_forget(service: Path) -> None:
     assert not erase(service, ERASED).may_remember
 
 
+@in_files
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("client", [ERASED, 7])
 def test_what_root_leaves_belongs_to_the_services_user(service: Path, client: int) -> None:
@@ -196,6 +202,7 @@ def linked(service: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return service
 
 
+@in_files
 def test_the_journal_may_be_a_link_to_another_disk(linked: Path) -> None:
     erase(linked, ERASED)
     assert (linked / JOURNAL).is_symlink()
@@ -203,6 +210,7 @@ def test_the_journal_may_be_a_link_to_another_disk(linked: Path) -> None:
     assert ERASED not in replay(linked / JOURNAL).service.members
 
 
+@in_files
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_files_behind_a_link_stay_with_the_owner_of_their_folder(linked: Path) -> None:
     os.chown(linked, 1234, 1234)
@@ -213,6 +221,7 @@ def test_files_behind_a_link_stay_with_the_owner_of_their_folder(linked: Path) -
     assert {path.stat().st_uid for path in folder.iterdir()} == {4321}
 
 
+@in_files
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_cannot_be_given_away_is_named_and_hides_no_other_error(service: Path) -> None:
     (service / JOURNAL / "stray").symlink_to("/dev/null")
@@ -222,6 +231,7 @@ def test_what_cannot_be_given_away_is_named_and_hides_no_other_error(service: Pa
         erase(service, ERASED)
 
 
+@in_files
 def test_only_root_gives_files_away(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (service / JOURNAL / "stray").symlink_to("/dev/null")
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
@@ -238,6 +248,8 @@ def crashed(service: Path, to: Path, at: str, monkeypatch: pytest.MonkeyPatch) -
 
     def crash(*_: Any) -> None:
         shutil.copytree(service, to)
+        if is_in_database(service):
+            copy_store(service, to)
         raise Crash
 
     monkeypatch.setattr(at, crash)
@@ -247,7 +259,9 @@ def crashed(service: Path, to: Path, at: str, monkeypatch: pytest.MonkeyPatch) -
     return to
 
 
-STEPS = ("_take_access", "_begin_anew", "pack", "begin_anew")
+JOURNALS = "polytempo.serve.journal.journal.Journal"
+ERASING = "polytempo.serve.process.erasing"
+STEPS = (f"{ERASING}._take_access", f"{ERASING}._begin_anew", f"{ERASING}.pack", f"{JOURNALS}.begin_anew")
 
 
 @pytest.mark.parametrize("at", STEPS)
@@ -256,19 +270,19 @@ def test_a_crash_before_the_new_state_counts_leaves_the_old_service(
 ) -> None:
     before = replay(service / JOURNAL).service.digest()
     to = tmp_path_factory.mktemp("crashed") / "service"
-    left = crashed(service, to, f"polytempo.serve.process.erasing.{at}", monkeypatch)
+    left = crashed(service, to, at, monkeypatch)
     assert replay(left / JOURNAL).service.digest() == before
     assert not erase(left, ERASED).was_done
     assert found_in(left, ERASED) == []
 
 
-@pytest.mark.parametrize("at", ["process.erasing.scrub", "journal.scrubbing.sync_directory"])
+@pytest.mark.parametrize("at", [f"{JOURNALS}.scrub", "polytempo.serve.journal.journal.remove_others"])
 def test_a_crash_after_it_leaves_the_new_service_and_the_same_command_scrubs_the_files(
     service: Path, at: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = of_others(service)
     to = tmp_path_factory.mktemp("crashed") / "service"
-    left = crashed(service, to, f"polytempo.serve.{at}", monkeypatch)
+    left = crashed(service, to, at, monkeypatch)
     assert ERASED not in replay(left / JOURNAL).service.members
     assert of_others(left) == before
     assert erase(left, ERASED).was_done
@@ -276,13 +290,14 @@ def test_a_crash_after_it_leaves_the_new_service_and_the_same_command_scrubs_the
     assert of_others(left) == before
 
 
+@in_files
 def test_a_disk_that_is_full_leaves_the_old_service(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = replay(service / JOURNAL).service.digest()
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("polytempo.serve.journal.store.save_packed", full)
+    monkeypatch.setattr("polytempo.serve.journal.files.store.save_packed", full)
     with pytest.raises(PassingError, match="No space left on device"):
         erase(service, ERASED)
     monkeypatch.undo()

@@ -10,15 +10,17 @@ import pytest
 
 from polytempo.core.errors import UserError
 from polytempo.report.page import write_report
-from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Pass, Roster
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.addresses import check_loopback, checked_address, peer_of
-from polytempo.serve.client.client import Client
-from polytempo.serve.logs import log, log_to_file
+from polytempo.serve.addresses import peer_of
+from polytempo.serve.logs import log_to_file
 from polytempo.serve.paths import ACCESS, STATUS
 from polytempo.serve.server.status import read_status
+from polytempo_client.client import Client
+from polytempo_client.logs import log
+from polytempo_client.session.addresses import check_loopback, checked_address
+from polytempo_client.session.credentials import hash_of
 from support.serving import ManualClock, hosted, join_all, nudge, running, until
 from support.synthetic_runs import simple_run
 
@@ -94,7 +96,8 @@ def test_a_status_of_a_process_that_is_another_by_now_is_no_sign_of_life(tmp_pat
 
 
 def test_five_thousand_tokens_are_read_and_used(tmp_path: Path) -> None:
-    Roster(clients={number: Pass(token=hash_of(f"token-{number}")) for number in range(5000)}).write(tmp_path / ACCESS)
+    roster = Roster(clients={number: Pass(token=hash_of(f"token-{number}")) for number in range(5000)})
+    (tmp_path / ACCESS).write_bytes(roster.as_json())
     with running(tmp_path) as server, server.client_with("token-4999") as client:
         task = client.task(30)
         client.push(task, nudge(task), samples=5, timeout=30)

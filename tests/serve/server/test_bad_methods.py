@@ -10,13 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from polytempo.cli.main import app
-from polytempo.serve.journal import snapshots, store
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal import snapshots
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.process import watchdog as watchdog_module
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.watchdog import Watchdog
 from polytempo.serve.server.operations import Operations, WatchdogRule
+from polytempo.serve.storage.errors import JournalError
 from support import bad_methods
 from support.serving import Hosted, hosted, join_all, refused, restarted, until
 
@@ -211,7 +212,7 @@ def stuck_after(seconds: float) -> Operations:
 @pytest.fixture
 def hanging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Hosted]:
     """A host whose method waits in event 6, after one good update."""
-    caplog.set_level(logging.INFO, "polytempo.serve")
+    caplog.set_level(logging.INFO, "polytempo")
     bad_methods.RELEASED.clear()
     with hosted(tmp_path, BAD, operations=stuck_after(0.05)) as served:
         join_all(served)
@@ -261,7 +262,7 @@ def test_a_stop_does_not_wait_for_a_method_that_hangs_and_keeps_the_state_before
     expected = restarted(_until_event(hanging, 5, tmp_path / "before"), hanging.settings)
     with pytest.raises(StuckError, match=r"event 6 \(update of client 1\)"):
         asyncio.run(Watchdog(hanging.host).stop(time.monotonic() + 60.0))
-    journal = store.Journal(hanging.directory)
+    journal = Journal(hanging.directory)
     assert journal.newest_snapshot() == 5
     journal.close()
     assert restarted(_until_event(hanging, 5, tmp_path / "after"), hanging.settings) == expected
@@ -270,8 +271,8 @@ def test_a_stop_does_not_wait_for_a_method_that_hangs_and_keeps_the_state_before
 def _until_event(served: Hosted, number: int, to: Path) -> Path:
     """A copy of the journal, without what comes after this event."""
     served.copied(to)
-    journal = store.Journal(to / "journal")
-    journal._database.execute("DELETE FROM events WHERE number > ?", (number,))
+    journal = Journal(to / "journal")
+    journal.store._database.execute("DELETE FROM events WHERE number > ?", (number,))
     journal.close()
     (to / "journal" / "status.json").unlink(missing_ok=True)
     return to

@@ -14,12 +14,12 @@ from polytempo.serve.access.enrolment import enrol, make_code
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.steady_time import JUMP, LASTING, SteadyTime
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.journal import store
-from polytempo.serve.logs import log, log_to
+from polytempo.serve.journal import journal as journals
 from polytempo.serve.paths import STATUS
 from polytempo.serve.server import status as statuses
 from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.status import read_status
+from polytempo_client.logs import log, log_to
 from support.serving import ManualClock, hosted, join_all, nudge, running, until
 
 YEAR = 365 * 86400.0
@@ -141,7 +141,7 @@ def test_a_service_goes_on_through_a_jump_and_its_own_time_does_not_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
     wall = Wall()
-    for module in (store, statuses):
+    for module in (journals, statuses):
         monkeypatch.setattr(module.time, "time", wall.time)
     with hosted(tmp_path) as served:
         join_all(served)
@@ -149,7 +149,7 @@ def test_a_service_goes_on_through_a_jump_and_its_own_time_does_not_move(
         wall.now += jump
         served.push(1)
         served.host.write_status(stopping=True)
-        rows = served.host.journal._query("SELECT at, wall FROM events ORDER BY number")
+        rows = served.host.journal.store.query("SELECT at, wall FROM events ORDER BY number")
         status = json.loads((served.host.journal.directory / STATUS).read_text())
     times = [at for at, _ in rows]
     assert times == sorted(times)

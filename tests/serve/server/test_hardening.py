@@ -15,20 +15,21 @@ from pathlib import Path
 import grpc
 import pytest
 
-from polytempo.serve.access import roster as rosters
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import LONGEST_REASON
 from polytempo.serve.access.tokens import make_tokens, revoke_client
 from polytempo.serve.journal.opening import open_service
-from polytempo.serve.protocol.bodies import read_body
-from polytempo.serve.protocol.framing import CLIENT_OPTIONS, ENROL, FRAME_BYTES, SESSION, WireError
-from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head, Push, Ready
 from polytempo.serve.server.checks import Refused
 from polytempo.serve.server.network import sessions as server_module
 from polytempo.serve.server.network.enrolment import Enrolments
 from polytempo.serve.server.network.incoming import Incoming, Memory
 from polytempo.serve.server.operations import Limits
+from polytempo.serve.storage import documents
+from polytempo_client.errors import WireError
+from polytempo_client.protocol.bodies import read_body
+from polytempo_client.protocol.framing import CLIENT_OPTIONS, ENROL, FRAME_BYTES, SESSION
+from polytempo_client.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head, Push, Ready
+from polytempo_client.session.credentials import read_token
 from support.serving import hosted, nudge, running, some_events, until
 from support.virtual_time import run_virtually
 
@@ -103,7 +104,7 @@ def test_whoever_is_revoked_while_files_have_run_out_is_out_when_there_are_some_
     access = Access(tmp_path)
     revoke_client(tmp_path, 0)
     with monkeypatch.context() as patch:
-        patch.setattr(rosters, "read_plain", _no_files_left)
+        patch.setattr(documents, "read_plain", _no_files_left)
         assert not access.refresh()
     assert access.roster.client_of(token, time.time()) == 0
     assert access.refresh()

@@ -8,7 +8,7 @@ import torch
 
 from polytempo.core.events import Update
 from polytempo.serve.journal import snapshots as snapshots_module
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.state.service import Service
 from polytempo.strategies import Strategy
 from support.serving import hosted, join_all, refused, restarted, tiny_settings

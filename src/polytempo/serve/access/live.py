@@ -1,7 +1,6 @@
 """The roster that a running server goes by: ``access.json``, read again when it changes, and who is in quarantine."""
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,12 +9,13 @@ from pathlib import Path
 from polytempo.core.errors import UserError
 from polytempo.serve.access.roster import LONGEST_REASON, Quarantine, Roster, changes, changing, utc_now, with_tables
 from polytempo.serve.access.steady_time import SteadyTime
-from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS
+from polytempo.serve.storage.documents import Documents, documents_of
+from polytempo_client.logs import log
 
 BLIND_AFTER = 5.0
 """Seconds that the file may be unreadable before nobody new is let in."""
-NEVER = (-1, -1, -1)
+NEVER = object()
 """The stamp of no file."""
 WRITE_AGAIN = 5.0
 """Seconds until a quarantine that could not be written is tried again."""
@@ -25,9 +25,15 @@ class Access:
     """The roster of a running server, which is another one when the file changes."""
 
     def __init__(
-        self, directory: Path, roster: Roster | None = None, seconds: Callable[[], float] = time.monotonic
+        self,
+        directory: Path,
+        roster: Roster | None = None,
+        seconds: Callable[[], float] = time.monotonic,
+        documents: Documents | None = None,
     ) -> None:
+        """``documents``: where the file is looked at, by default where the directory says that it lies."""
         self.directory = directory
+        self._documents = documents or documents_of(directory)
         self.problem: str | None = None
         """Why the file cannot be read, if it cannot: who was revoked since is not known."""
         self.now = SteadyTime(seconds=seconds)
@@ -35,11 +41,11 @@ class Access:
         self._seconds = seconds
         self._unreadable_since = 0.0
         self._lock = threading.Lock()
-        self._stamp: tuple[int, int, int] | None = self._look()
+        self._stamp = self._look()
         self._unwritten: dict[int, Quarantine] = {}
         self._writing: threading.Thread | None = None
         self._written_at = 0.0
-        self.roster = Roster.read(directory / ACCESS) if roster is None else roster
+        self.roster = self._read() if roster is None else roster
 
     @property
     def is_blind(self) -> bool:
@@ -55,7 +61,7 @@ class Access:
             if stamp == self._stamp and self.problem is None:
                 return False
             try:
-                found = Roster.read(self.directory / ACCESS)
+                found = self._read()
             except UserError as error:
                 self._cannot_read(str(error))
                 return False
@@ -121,12 +127,11 @@ class Access:
     def _take(self, roster: Roster) -> None:
         self.roster = with_tables(roster, quarantined={**roster.quarantined, **self._unwritten})
 
-    def _look(self) -> tuple[int, int, int] | None:
-        try:
-            found = os.stat(self.directory / ACCESS)
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
+    def _read(self) -> Roster:
+        return Roster.read_from(self._documents, self.directory / ACCESS)
+
+    def _look(self) -> object:
+        return self._documents.stamp(ACCESS)
 
 
 def release(directory: Path, client: int) -> None:

@@ -1,8 +1,7 @@
-"""``access.json``: who may talk to the server. Each client and each operator has one secret token; the server keeps
-only the tokens' hashes, with one-time codes for enrolment and the clients in quarantine."""
+"""``access.json``, a document of the service: who may talk to the server. Each client and each operator has one secret
+token; the server keeps only the tokens' hashes, with one-time codes for enrolment and the clients in quarantine."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,18 +19,14 @@ from pydantic import (
     model_validator,
 )
 
-from polytempo.core.disk.files import hand_over, make_directory, write_bytes
-from polytempo.core.disk.locks import LockedError, take
-from polytempo.core.disk.reading import read_plain
-from polytempo.core.errors import PassingError, UserError
+from polytempo.core.errors import UserError
 from polytempo.core.validation import refusal
-from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.paths import ACCESS
+from polytempo.serve.storage.documents import Documents, documents_of
+from polytempo_client.session.credentials import hash_of
 
 LONGEST_REASON = 500
 """Characters."""
-LOCK_SECONDS = 10.0
-"""That somebody else may take to change it."""
 
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 ClientNumber = Annotated[int, Field(ge=0, lt=10**9)]
@@ -108,27 +103,33 @@ class Roster(_Entry):
 
     @classmethod
     def read(cls, path: Path) -> "Roster":
-        try:
-            return cls.parse(read_plain(path), path)
-        except FileNotFoundError:
-            raise UserError(f"There is no {path}. Make it with `polytempo tokens {path.parent} --clients N`.") from None
-        except OSError as error:
-            raise UserError(f"Cannot read who may talk to the server from {path}: {error.strerror}.") from None
+        """That of the service in the directory of this file, wherever the service is kept."""
+        return cls.read_from(documents_of(path.parent), path)
 
     @classmethod
-    def parse(cls, content: bytes, path: Path) -> "Roster":
-        """What this file holds, once it has been read."""
+    def read_from(cls, documents: Documents, path: Path) -> "Roster":
+        title = documents.title(path.name)
+        try:
+            return cls.parse(documents.read(path.name), title)
+        except FileNotFoundError:
+            advice = f"Make it with `polytempo tokens {path.parent} --clients N`."
+            raise UserError(f"There is no {title}. {advice}") from None
+        except OSError as error:
+            raise UserError(f"Cannot read who may talk to the server from {title}: {error.strerror}.") from None
+
+    @classmethod
+    def parse(cls, content: bytes, title: str) -> "Roster":
+        """What the document with this title holds, once it has been read."""
         try:
             return cls.model_validate_json(content)
         except ValidationError as error:
             advice = (
                 " Restore it from a copy, or delete it and make new tokens for all clients with `polytempo tokens`."
             )
-            raise refusal(error, f"{path} is damaged", advice) from None
+            raise refusal(error, f"{title} is damaged", advice) from None
 
-    def write(self, path: Path) -> None:
-        data = json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
-        write_bytes(path, data.encode(), 0o600, shared=True)
+    def as_json(self) -> bytes:
+        return (json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n").encode()
 
     def client_of(self, token: str, now: float) -> int | None:
         """The client whose token this is and still counts; None if it is nobody's."""
@@ -177,37 +178,17 @@ def client_name(client: int) -> str:
 @contextmanager
 def changing(directory: Path, make: bool = False) -> Iterator[dict[str, Any]]:
     """The roster's tables, to be changed; they are written when that is done, in one step, while nobody else does, for
-    several programs may do so at once. ``make``: the directory, if it is not there."""
-    try:
-        if make:
-            make_directory(directory, 0o700)
-        elif not directory.is_dir():
-            raise UserError(f"There is no directory {directory}. Expected the --dir of `polytempo serve`.")
-        lock = os.open(directory / f".{ACCESS}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
-            hand_over(lock, directory)
-            _take(lock, directory)
-            path = directory / ACCESS
-            roster = Roster.read(path) if os.path.lexists(path) else Roster()
-            tables = {name: dict(getattr(roster, name)) for name in Roster.model_fields}
-            yield tables
-            changed = with_tables(roster, **tables)
-            if changed != roster:
-                changed.write(path)
-        finally:
-            os.close(lock)
-    except OSError as error:
-        raise UserError(f"Cannot write {directory / ACCESS}: {error.strerror}. Choose another directory.") from None
-
-
-def _take(lock: int, directory: Path) -> None:
-    try:
-        take(lock, directory / ACCESS, LOCK_SECONDS)
-    except LockedError:
-        raise PassingError(
-            f"{directory / ACCESS} is locked by another process (waited {LOCK_SECONDS:g} s). Nothing was changed. Is a "
-            "`polytempo` command there that was stopped half-way? End it, and try again."
-        ) from None
+    several programs may do so at once. ``make``: the directory, or the tables of its database, if they are not
+    there."""
+    documents = documents_of(directory)
+    with documents.changing(ACCESS, make) as document:
+        title = documents.title(ACCESS)
+        roster = Roster() if document.content is None else Roster.parse(document.content, title)
+        tables = {name: dict(getattr(roster, name)) for name in Roster.model_fields}
+        yield tables
+        changed = with_tables(roster, **tables)
+        if changed != roster:
+            document.write(changed.as_json())
 
 
 def changes(before: Roster, after: Roster) -> dict[str, Any]:

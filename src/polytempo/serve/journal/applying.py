@@ -11,11 +11,11 @@ from pathlib import Path
 
 from polytempo.serve.state.events import Event
 
-RECORD = struct.Struct("<QQQQQQQQ")
+RECORD = struct.Struct("<QQQQQQQQQ")
 """The event being applied (0: none), the event that the last process died in (0: none), how often in a row, which code
 did (0: not known); the first event that was never applied (0: not known), the last that was refused (0: none), and
 since which start of the machine these two are known (0: not known); the event that the operator was told of (0:
-none)."""
+none); the epoch in which this machine led last (0: nobody counts)."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 """Another one after each start of the machine."""
 DEATHS = 2
@@ -36,9 +36,8 @@ class Applying:
         if path is not None:
             with suppress(OSError):
                 self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        died_in, self._died_in, self._deaths, self._code, self._first_new, self._refused, boot, self._named = (
-            self._read()
-        )
+        died_in, self._died_in, self._deaths, self._code, self._first_new, self._refused, boot, *rest = self._read()
+        self._named, self._epoch = rest
         if died_in:
             self._died_in, self._deaths = died_in, self._deaths + 1 if died_in == self._died_in else 1
         self._boot = _boot()
@@ -59,6 +58,13 @@ class Applying:
     def reach(self, number: int) -> None:
         """The events up to this one have been applied, and may be acknowledged when this is written: at ``end``."""
         self._first_new = number + 1
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Whoever wrote last: if it was another machine, nothing is known of what it had applied."""
+        if epoch and self._epoch != epoch - 1:
+            self._first_new = self._refused = 0
+        self._epoch = epoch
+        self._write()
 
     def refuse(self, number: int) -> None:
         """This event was rolled back. It outlasts the process even if the journal has no room for its mark."""
@@ -132,7 +138,7 @@ class Applying:
         if self._file is not None:
             with suppress(OSError):
                 suspected = (self._died_in, self._deaths, self._code)
-                known = (self._first_new, self._refused, self._boot, self._named)
+                known = (self._first_new, self._refused, self._boot, self._named, self._epoch)
                 os.pwrite(self._file, RECORD.pack(self.number, *suspected, *known), 0)
 
 

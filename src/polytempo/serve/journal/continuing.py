@@ -7,18 +7,17 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.serve.journal.database import DamagedError, JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.leaving_out import leave_out_options
-from polytempo.serve.journal.recovery import Deviation, newest_snapshot, recover
-from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
+from polytempo.serve.journal.recovery import Deviation, Warm, newest_snapshot, recover
 from polytempo.serve.paths import STATUS
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Service
+from polytempo.serve.storage.errors import DamagedError, JournalError
+from polytempo_client.logs import log
 
 RENUMBERED_BY = 10**12
 """When events were lost or left out, orders are numbered so far ahead that no client's old task is taken for a new one,
@@ -45,16 +44,26 @@ class Consent:
 
 
 NO_CONSENT = Consent()
+MOVED = "moved"
+"""The name of the record that a journal was moved elsewhere."""
 
 
-def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[str, str], consent: Consent) -> Service:
-    """The service after its last event. ``versions`` are those of the code that replays."""
+def continued(
+    journal: Journal,
+    begin: Callable[[], Service],
+    versions: Mapping[str, str],
+    consent: Consent,
+    warm: Warm | None = None,
+) -> Service:
+    """The service after its last event. ``versions`` are those of the code that replays; ``warm`` is a state from which
+    it may go on."""
+    check_not_moved(journal)
     other_version = journal.about["versions"] != versions
     new = _newly_left_out(journal, consent.leave_out)
-    known = _last_known_event(journal.directory)
+    known = _last_known_event(journal)
     if known > journal.last and not consent.lose_tail:
         raise JournalError(
-            f"The journal in {journal.directory} ends at event {journal.last}, and event {known} had happened: the "
+            f"The journal in {journal.name} ends at event {journal.last}, and event {known} had happened: the "
             "database has lost its end. Nothing was changed. Restore it from a backup, or start with --lose-tail."
         )
     until = _end_of_replay(journal, versions, consent)
@@ -62,7 +71,7 @@ def continued(journal: Journal, begin: Callable[[], Service], versions: Mapping[
     known_bad = {number for number in suspects if any(number in events for events in new)}
     deviation = Deviation(known_bad, new, journal.outcomes() if other_version else None)
     try:
-        service = recover(journal, begin, until, deviation)
+        service = recover(journal, begin, until, deviation, warm)
     except DamagedError as error:
         if not consent.lose_tail:
             raise
@@ -120,7 +129,7 @@ def _end_of_replay(journal: Journal, versions: Mapping[str, str], consent: Conse
     applying.name(fatal)
     raise JournalError(
         f"Event {fatal} ({journal.description_of(fatal)}) was being applied when the server on the journal in "
-        f"{journal.directory} last ended, and again when it was replayed: the strategy hangs, uses up the memory or "
+        f"{journal.name} last ended, and again when it was replayed: the strategy hangs, uses up the memory or "
         f"ends the process. Nothing was changed. Start with {leave_out_options({fatal}, consent.leave_out)} to go on "
         "without it; mend the strategy and start with --accept-version; start again to try once more; or, as a last "
         f"resort, start with --lose-tail to lose event {fatal} and everything after it."
@@ -135,7 +144,7 @@ def _newly_left_out(journal: Journal, given: Sequence[range]) -> tuple[range, ..
     for events in new:
         if not newest < events.start <= journal.last:
             raise UserError(
-                f"Event {events.start} cannot be left out: the journal in {journal.directory} replays events "
+                f"Event {events.start} cannot be left out: the journal in {journal.name} replays events "
                 f"{newest + 1} to {journal.last}. Give the number that the error names."
             )
     return new
@@ -181,7 +190,7 @@ def _end_for_other_version(journal: Journal, versions: Mapping[str, str], consen
         if died_in is not None:
             advice = f"It died in event {died_in} ({journal.description_of(died_in)}). S"
         raise JournalError(
-            f"The journal in {journal.directory} was written by another version ({', '.join(changed)} changed), which "
+            f"The journal in {journal.name} was written by another version ({', '.join(changed)} changed), which "
             f"did not stop cleanly: {tail} events after its last snapshot are not replayed bit for bit. {advice}tart "
             "with --accept-version to replay them with this version, with --leave-out EVENT as well for what it cannot "
             "take; or with --lose-tail to lose them."
@@ -189,10 +198,20 @@ def _end_for_other_version(journal: Journal, versions: Mapping[str, str], consen
     return newest
 
 
-def _last_known_event(directory: Path) -> int:
-    """The last event that the status file tells of; 0 if there is none."""
+def check_not_moved(journal: Journal) -> None:
+    """A service that goes on elsewhere must not go on here as well."""
+    if moved := journal.about.get(MOVED):
+        raise JournalError(
+            f"The service in {journal.name} was moved to {moved['to']} ({moved['when']}). Nothing was changed. Start "
+            "it from there."
+        )
+
+
+def _last_known_event(journal: Journal) -> int:
+    """The last event that the status file tells of; 0 if there is none, or if events were lost or erased since."""
     try:
-        events: int = json.loads((directory / STATUS).read_text())["journal"]["events"]
-        return events
+        status = json.loads((journal.directory / STATUS).read_text())
+        events: int = status["journal"]["events"]
+        return events if status.get("timeline", "") == journal.timeline else 0
     except (OSError, ValueError, LookupError, TypeError):
         return 0

@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from polytempo.core.errors import PassingError, UserError
-from polytempo.serve.journal.database import DamagedError, connect, reading
+from polytempo.serve.journal.files.database import connect, reading
+from polytempo.serve.journal.files.store import FileStore
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import recorded_settings
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.journal.stores import open_store
+from polytempo.serve.journal.transfer import KEPT, transfer
 from polytempo.serve.paths import DATABASE, INITIAL, PROXIES
+from polytempo.serve.storage.address import journal_database
+from polytempo.serve.storage.errors import DamagedError
 
 TRIES = 5
 """The server may forget what is being copied; then everything is copied anew, so many times."""
@@ -50,16 +55,21 @@ class Written:
 
 
 def copy_journal(source: Path, target: Path) -> JournalCopy:
-    """Copy the journal as it is after one event. Nothing is read from ``target``, which may lie where others write."""
+    """Copy the journal as it is after one event, as files, wherever it lies. Nothing is read from ``target``, which may
+    lie where others write."""
+    if journal_database(source) is not None:
+        target.mkdir(mode=0o700)
+        return _copy_from_database(source, target)
     missing = ""
     for _ in range(TRIES):
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(mode=0o700)
         with tempfile.TemporaryDirectory(prefix="polytempo-backup-") as own:
             _copy_database(source, Path(own))
-            with closing(Journal(Path(own))) as journal:
-                event, sizes, settings = journal.last, journal.files(), recorded_settings(journal).lasting()
-            sizes |= {name: (source / name).stat().st_size for name in (INITIAL, PROXIES) if (source / name).exists()}
+            store = FileStore(Path(own))
+            with closing(Journal(Path(own), store)) as journal:
+                event, sizes, settings = journal.last, store.files(), recorded_settings(journal).lasting()
+            sizes |= {name: (source / name).stat().st_size for name in KEPT if (source / name).exists()}
             try:
                 sha256 = _copy_files(source, target, sizes)
             except FileNotFoundError as error:
@@ -71,6 +81,21 @@ def copy_journal(source: Path, target: Path) -> JournalCopy:
         f"{missing} was missing each of the {TRIES} times that the journal was copied. Either the journal is damaged, "
         "which `polytempo replay` would tell, or the server forgets old files too fast: try again when less goes on."
     )
+
+
+def _copy_from_database(source: Path, target: Path) -> JournalCopy:
+    with tempfile.TemporaryDirectory(prefix="polytempo-backup-") as name:
+        own = Path(name)
+        with closing(open_store(source)) as there, closing(FileStore(own)) as here:
+            here.lock()
+            event = transfer(there, here, there.about())
+            sizes = here.files()
+        sizes |= {name: (own / name).stat().st_size for name in KEPT if (own / name).exists()}
+        with closing(Journal(own, FileStore(own))) as journal:
+            settings = recorded_settings(journal).lasting()
+        sha256 = _copy_files(own, target, sizes)
+        sha256[DATABASE] = copy_file(own / DATABASE, target / DATABASE).sha256
+        return JournalCopy(event, settings, sha256)
 
 
 def _copy_database(source: Path, target: Path) -> None:

@@ -1,12 +1,11 @@
 """Events that the strategy cannot take when they are replayed, and what the operator is told about them."""
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from polytempo.serve.journal.database import DamagedError, JournalError
 from polytempo.serve.journal.leaving_out import in_words, leave_out_options
 from polytempo.serve.state.events import Event
+from polytempo.serve.storage.errors import DamagedError, JournalError
 
 LACKING = ("allocate memory", "out of memory", "start new thread")
 """What torch and threading say in a RuntimeError when the system gives no more."""
@@ -37,7 +36,7 @@ class UnreplayableError(DamagedError):
 
     def __init__(
         self,
-        directory: Path,
+        where: str,
         failures: Sequence[Failure],
         left_out: Collection[int] = (),
         dependents: Sequence[Failure] = (),
@@ -49,7 +48,7 @@ class UnreplayableError(DamagedError):
         advice = TRY_AGAIN if lacking else _choices([*failures, *dependents], left_out)
         JournalError.__init__(
             self,
-            f"The strategy cannot take event {first.number} ({first.event.description}) of the journal in {directory} "
+            f"The strategy cannot take event {first.number} ({first.event.description}) of the journal in {where} "
             f"again: {first.error!r}.{advice}",
         )
         self.number = failures[0].number
@@ -58,13 +57,13 @@ class UnreplayableError(DamagedError):
 class DependentError(DamagedError):
     """Events do not fit without others that are left out: they answer a task that was never given, say."""
 
-    def __init__(self, directory: Path, dependents: Sequence[Failure], left_out: Collection[int]) -> None:
+    def __init__(self, where: str, dependents: Sequence[Failure], left_out: Collection[int]) -> None:
         first, numbers = dependents[0], [failure.number for failure in dependents]
         what = "depends" if len(numbers) == 1 else "depend"
         options = leave_out_options({*left_out, *numbers})
         JournalError.__init__(
             self,
-            f"{in_words(numbers)} of the journal in {directory} {what} on what is left out ({_inside(left_out)}): "
+            f"{in_words(numbers)} of the journal in {where} {what} on what is left out ({_inside(left_out)}): "
             f"event {first.number} ({first.event.description}) cannot be taken without it, because {first.error}. "
             f"Nothing was changed. Start with {options} to go on without all of them (of a range, only what cannot be "
             f"taken is left out); or with --lose-tail as well, to lose everything from event {first.number} on.",

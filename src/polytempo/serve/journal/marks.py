@@ -1,13 +1,20 @@
 """What is found out about events after they were written. It is written with the next ones, in the same transaction."""
 
 import json
-import sqlite3
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+
+class Statements(Protocol):
+    """A transaction that is open. SQL has ``?`` in the place of values."""
+
+    def execute(self, sql: str, values: Sequence[Any] = ..., /) -> Any: ...
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> Any: ...
 
 
 class Marks:
-    """Those of one journal that are not on disk yet."""
+    """Those of one journal that are not safe yet."""
 
     def __init__(self) -> None:
         self.void: dict[int, str] = {}
@@ -17,11 +24,18 @@ class Marks:
         self.about: dict[str, Any] = {}
         """What the service is said to be from then on."""
 
-    def write(self, database: sqlite3.Connection) -> None:
-        reasons = [(reason, number) for number, reason in self.void.items()]
-        database.executemany("UPDATE events SET void = ? WHERE number = ?", reasons)
-        database.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", list(self.outcomes.items()))
-        write_about(database, self.about)
+    def write(self, statements: Statements) -> None:
+        if self.void:
+            reasons = [(reason, number) for number, reason in self.void.items()]
+            statements.executemany("UPDATE events SET void = ? WHERE number = ?", reasons)
+        if self.outcomes:
+            statements.executemany(
+                "INSERT INTO outcomes (number, outcome) VALUES (?, ?) "
+                "ON CONFLICT (number) DO UPDATE SET outcome = excluded.outcome",
+                list(self.outcomes.items()),
+            )
+        if self.about:
+            write_about(statements, self.about)
 
     def clear(self) -> None:
         self.void.clear()
@@ -29,6 +43,8 @@ class Marks:
         self.about.clear()
 
 
-def write_about(database: sqlite3.Connection, about: Mapping[str, Any]) -> None:
-    rows = [(name, json.dumps(value)) for name, value in about.items()]
-    database.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", rows)
+def write_about(statements: Statements, about: Mapping[str, Any]) -> None:
+    statements.executemany(
+        "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        [(name, json.dumps(value)) for name, value in about.items()],
+    )

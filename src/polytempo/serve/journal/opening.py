@@ -1,8 +1,10 @@
 """A service on its journal: begun, or continued where it was when it last stopped, however it stopped."""
 
 import hashlib
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,14 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 import polytempo
-from polytempo.core.disk.files import make_directory
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.registry import check_imports, source_file
 from polytempo.core.state import load, save
 from polytempo.core.validation import refusal
 from polytempo.core.versions import versions
 from polytempo.learn.proxies import WARM_UP_EPOCHS
 from polytempo.serve.journal.continuing import NO_CONSENT, Consent, code_of, continued
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.proxies import (
     check_needed,
     check_unchanged,
@@ -30,16 +30,21 @@ from polytempo.serve.journal.proxies import (
     make_proxy_sets,
     proxies_digest,
 )
+from polytempo.serve.journal.recovery import Warm
 from polytempo.serve.journal.settings import CHANGEABLE, MAY_NAME_CODE, ServiceSettings
-from polytempo.serve.journal.store import Journal
+from polytempo.serve.journal.stores import Candidate, make_store, open_store
 from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES
-from polytempo.serve.protocol.welcome import check_welcome_fits
 from polytempo.serve.state.service import Service
+from polytempo.serve.storage.errors import JournalError, TakenError
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import write_proxies
+from polytempo_client.model.schema import Schema
+from polytempo_client.protocol.welcome import check_welcome_fits
 
 FORMAT = 2
 """Of journals. Those of Polytempo 0.1 name none; their snapshots hold classes that have moved since."""
+BEGINNINGS, BEGINNING_SECONDS = 60, 0.25
+"""How often, and after which pause, it is looked whether another server has begun the service."""
 NOT_YET = {"samples_cap": None}
 """Settings with a default that changes what a service does: a journal that does not name them was begun without."""
 
@@ -54,6 +59,25 @@ class Opened:
     """Makes the service as it was before its first event."""
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A service whose journal is there, and that this process may run as soon as it may write."""
+
+    journal: Journal
+    begin: Callable[[], Service]
+    versions: dict[str, str]
+    """Of the code that runs it here."""
+    begun: Service | None = None
+    """The service, if this process has just begun it: then it may write already."""
+
+    def lead(self, consent: Consent, warm: Warm | None = None) -> Opened:
+        """Take the journal for writing, and go on from where it ends. ``warm`` is a state on the way there."""
+        if self.begun is not None:
+            return Opened(self.journal, self.begun, self.begin)
+        self.journal.lock()
+        return Opened(self.journal, continued(self.journal, self.begin, self.versions, consent, warm), self.begin)
+
+
 def open_service(
     directory: Path,
     settings: ServiceSettings,
@@ -63,19 +87,38 @@ def open_service(
 ) -> Opened:
     """Begin a service in a new directory, or continue the one that is there. ``on_open`` is given the journal before
     it is replayed."""
+    prepared = prepare_service(directory, settings, objects)
+    try:
+        on_open(prepared.journal)
+        return prepared.lead(consent)
+    except BaseException:
+        prepared.journal.close()
+        raise
+
+
+def prepare_service(
+    directory: Path,
+    settings: ServiceSettings,
+    objects: Mapping[str, Any] | None = None,
+    candidate: Candidate | None = None,
+) -> Prepared:
+    """Begin a service, or find the one that is there and what it needs to go on. ``candidate``: this server, where
+    several share a store."""
     settings.check()
     torch.set_num_threads(1)  # replayed sums have the same bits as the server's
-    if not Journal.exists(directory):
-        return _begin(directory, settings, objects or {})
-    journal = Journal(directory)
+    for _ in range(BEGINNINGS):
+        if Journal.exists(directory):
+            break
+        try:
+            return _begin(directory, settings, objects or {}, candidate)
+        except TakenError:  # another server begins it just now
+            time.sleep(BEGINNING_SECONDS)
+    journal = Journal(directory, open_store(directory, candidate))
     try:
         settings = _lasting_settings(journal, settings)
         check_unchanged(journal, settings.proxies)
         _check_init(journal, settings)
-        journal.lock()
-        on_open(journal)
-        begin = beginning(journal, settings, objects)
-        return Opened(journal, continued(journal, begin, code_versions(settings), consent), begin)
+        return Prepared(journal, beginning(journal, settings, objects), code_versions(settings))
     except BaseException:
         journal.close()
         raise
@@ -114,7 +157,9 @@ def code_versions(settings: ServiceSettings) -> dict[str, str]:
     return versions() | {"code": hashlib.sha256(contents).hexdigest()}
 
 
-def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any]) -> Opened:
+def _begin(
+    directory: Path, settings: ServiceSettings, objects: Mapping[str, Any], candidate: Candidate | None
+) -> Prepared:
     proxies = given_proxies(settings)
     if proxies is None:
         check_needed(settings.strategy, objects)
@@ -128,7 +173,7 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
     def begin() -> Service:
         return Service(settings.begin(settings.make(), initial, schema, objects=objects))
 
-    about = {
+    about: dict[str, Any] = {
         "format": FORMAT,
         "settings": settings.lasting(),
         "schema": _described(schema),
@@ -136,17 +181,13 @@ def _begin(directory: Path, settings: ServiceSettings, objects: Mapping[str, Any
         "proxies": None if proxies is None else proxies_digest(proxies),
     }
     service = begin()
-    try:
-        make_directory(directory, 0o700)
-        save({"weights": initial}, directory / INITIAL, 0o600)
-        if proxies is not None:
-            write_proxies(directory / PROXIES, proxies, 0o600)
-    except OSError as error:
-        raise UserError(f"Cannot keep a journal in {directory}: {error.strerror}. Choose another --dir.") from None
-    journal = Journal.begin(directory, about, service.save_state())
-    journal.applying.use_code(code_of(code_versions(settings)))
+    files: dict[str, Callable[[Path], None]] = {INITIAL: lambda path: save({"weights": initial}, path, 0o600)}
+    if proxies is not None:
+        files[PROXIES] = partial(write_proxies, data=proxies, mode=0o600)
+    journal = Journal.begin(directory, about, service.save_state(), files, make_store(directory, candidate))
+    journal.applying.use_code(code_of(about["versions"]))
     journal.applying.clear(journal.last)
-    return Opened(journal, service, begin)
+    return Prepared(journal, begin, about["versions"], service)
 
 
 def _described(schema: Schema) -> dict[str, Any]:
@@ -162,7 +203,7 @@ def _lasting_settings(journal: Journal, settings: ServiceSettings) -> ServiceSet
     different = next((name for name in asked if name in compared and kept[name] != asked[name]), None)
     if different is not None:
         raise UserError(
-            f"{journal.directory} holds another service ({different} is {kept[different]!r} there, "
+            f"{journal.name} holds another service ({different} is {kept[different]!r} there, "
             f"{asked[different]!r} here). Choose another --dir, or start it with the same settings."
         )
     return settings.model_copy(update={name: getattr(known, name) for name in kept})
@@ -176,7 +217,7 @@ def _check_init(journal: Journal, settings: ServiceSettings) -> None:
     schema, initial = settings.first_model()
     if schema.shapes != journal.schema.shapes or not torch.equal(initial, _read_initial(journal)):
         raise UserError(
-            f"{settings.init} is not the model that the service in {journal.directory} began with. Leave --init out to "
+            f"{settings.init} is not the model that the service in {journal.name} began with. Leave --init out to "
             "go on with the service, or choose another --dir to begin one with this model."
         )
 
@@ -203,7 +244,7 @@ def settings_of(journal: Journal, allowed: Collection[str] = ()) -> ServiceSetti
     """The settings that a journal was begun with. Those that name code are refused unless the operator allows these
     very import paths: whoever can write a journal, or a backup of it, could run any code otherwise."""
     settings = recorded_settings(journal)
-    check_imports(f"The journal in {journal.directory}", settings.import_paths(), allowed)
+    check_imports(f"The journal in {journal.name}", settings.import_paths(), allowed)
     return settings
 
 
@@ -212,16 +253,16 @@ def recorded_settings(journal: Journal) -> ServiceSettings:
     defaults. Make nothing of it: it may name any code. ``settings_of`` is for that."""
     if journal.about.get("format") != FORMAT:
         raise JournalError(
-            f"The journal in {journal.directory} was written by Polytempo 0.1, which this version cannot read. Begin a "
+            f"The journal in {journal.name} was written by Polytempo 0.1, which this version cannot read. Begin a "
             "new service in another --dir; to look at the old one, install polytempo 0.1."
         )
     try:
         settings = ServiceSettings.model_validate(NOT_YET | journal.about["settings"])
     except ValidationError as error:
-        raise refusal(error, f"The settings in the journal in {journal.directory}") from None
+        raise refusal(error, f"The settings in the journal in {journal.name}") from None
     if paths := sorted(settings.model_fields_set & CHANGEABLE):
         raise JournalError(
-            f"The journal in {journal.directory} names files to read ({', '.join(paths)}). No journal of Polytempo "
+            f"The journal in {journal.name} names files to read ({', '.join(paths)}). No journal of Polytempo "
             "does: somebody has changed it. Restore it from a backup."
         )
     return settings
@@ -229,9 +270,11 @@ def recorded_settings(journal: Journal) -> ServiceSettings:
 
 def _read_initial(journal: Journal) -> Tensor:
     try:
-        initial: Tensor = load(journal.directory / INITIAL)["weights"]
-        return initial
+        with journal.file(INITIAL) as path:
+            initial: Tensor = load(path)["weights"]
+            return initial
     except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise JournalError(
-            f"{journal.directory / INITIAL} cannot be read: {error}. Restore it from a backup."
+            f"The first model, {INITIAL} of the journal in {journal.name}, cannot be read: {error}. Restore it from a "
+            "backup."
         ) from None

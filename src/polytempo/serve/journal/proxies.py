@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.state import digest
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import ProxySets
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.settings import ServiceSettings
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import PROXIES
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import ProxyData, check_proxies, read_proxies
+from polytempo_client.model.schema import Schema
 
 
 def given_proxies(settings: ServiceSettings) -> ProxyData | None:
@@ -31,15 +31,19 @@ def given_proxies(settings: ServiceSettings) -> ProxyData | None:
 
 def kept_proxies(journal: Journal) -> ProxyData | None:
     """What the service of a journal was begun with."""
-    expected, path = journal.about.get("proxies"), journal.directory / PROXIES
+    expected = journal.about.get("proxies")
     if expected is None:
         return None
     try:
-        data = read_proxies(path)
-    except UserError as error:
+        with journal.file(PROXIES) as path:
+            data = read_proxies(path)
+    except (UserError, OSError) as error:
         raise JournalError(f"{error} This is the service's own copy. Restore it from a backup.") from None
     if proxies_digest(data) != expected:
-        raise JournalError(f"{path} is not what the service was begun with. Restore it from a backup.")
+        raise JournalError(
+            f"{PROXIES} of the journal in {journal.name} is not what the service was begun with. Restore it from a "
+            "backup."
+        )
     return data
 
 
@@ -83,6 +87,6 @@ def check_unchanged(journal: Journal, given: Path | None) -> None:
         return
     if kept is None or proxies_digest(read_proxies(given)) != kept:
         raise UserError(
-            f"{journal.directory} holds a service with other proxy sets than {given}, or with none. Choose another "
+            f"{journal.name} holds a service with other proxy sets than {given}, or with none. Choose another "
             "--dir, or start it without --proxies: it has its own copy."
         )

@@ -3,19 +3,27 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from polytempo.core.errors import StrategyError
-from polytempo.serve.journal.database import DamagedError, JournalError
 from polytempo.serve.journal.failures import DependentError, Failure, UnreplayableError
-from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched, Service
+from polytempo.serve.storage.errors import DamagedError, JournalError
+from polytempo_client.logs import log
 
 MOST_FAILURES = 20
 """Events that the strategy cannot take, before the search for more ends. Each costs another replay."""
+
+
+class Warm(NamedTuple):
+    """A state that is there already."""
+
+    event: int
+    """The last event in it."""
+    service: Service
 
 
 @dataclass
@@ -76,18 +84,21 @@ class Deviation:
 
 
 def recover(
-    journal: Journal, begin: Callable[[], Service], until: int | None = None, deviation: Deviation | None = None
+    journal: Journal,
+    begin: Callable[[], Service],
+    until: int | None = None,
+    deviation: Deviation | None = None,
+    warm: Warm | None = None,
 ) -> Service:
     """The state after the last event (or after event ``until``). An event of the last batch that was never applied, and
     that the strategy cannot take, is left out: nobody was told that it happened. Any other was taken when it happened,
     and is refused now because something around it changed: that is an UnreplayableError. So is every failure where the
-    replay deviates."""
+    replay deviates. ``warm`` is tried first, in place of the newest snapshot, where it does not."""
     deviation = deviation or Deviation()
     failures: dict[int, Failure] = {}
     while True:
-        after, state = newest_snapshot(journal, until)
-        service = begin()
-        service.load_state(state)
+        after, service = _from_snapshot(journal, begin, until) if warm is None or deviation.is_expected else warm
+        warm = None
         deviation.begin(service.number)
         failure = _replay(journal, service, after, until, failures, deviation)
         if failure is not None and deviation.leave_out(failure):
@@ -101,9 +112,9 @@ def recover(
     if failure is not None and not refused:
         refused = [failure]
     if refused:
-        raise UnreplayableError(journal.directory, refused, deviation.left_out, deviation.dependents)
+        raise UnreplayableError(journal.name, refused, deviation.left_out, deviation.dependents)
     if deviation.dependents:
-        raise DependentError(journal.directory, deviation.dependents, deviation.left_out)
+        raise DependentError(journal.name, deviation.dependents, deviation.left_out)
     for number, one in failures.items():
         why, what = repr(one.error), one.event.description
         log("event left out", level=logging.WARNING, number=number, description=what, reason=why)
@@ -126,7 +137,7 @@ def _replay(
     deviation: Deviation,
 ) -> Failure | None:
     """Apply the events after a snapshot. Returns the first that the strategy cannot take."""
-    for number, event in journal.events_after_snapshot(after, until):
+    for number, event in journal.events(after, until):
         if number in failures or number in deviation.left_out or _depends(number, event, service, deviation):
             if event.kind != "fired":
                 continue
@@ -153,6 +164,13 @@ def _depends(number: int, event: Event, service: Service, deviation: Deviation) 
     return True
 
 
+def _from_snapshot(journal: Journal, begin: Callable[[], Service], until: int | None) -> Warm:
+    number, state = newest_snapshot(journal, until)
+    service = begin()
+    service.load_state(state)
+    return Warm(number, service)
+
+
 def newest_snapshot(journal: Journal, until: int | None = None) -> tuple[int, dict[str, Any]]:
     """The newest snapshot that can be read: the event after which it was taken, and the state."""
     for number in reversed(journal.snapshots()):
@@ -162,5 +180,5 @@ def newest_snapshot(journal: Journal, until: int | None = None) -> tuple[int, di
             except DamagedError as error:
                 log("snapshot damaged", level=logging.ERROR, number=number, reason=str(error))
     raise JournalError(
-        f"No snapshot of the journal in {journal.directory} can be read. Nothing was changed. Restore it from a backup."
+        f"No snapshot of the journal in {journal.name} can be read. Nothing was changed. Restore it from a backup."
     )

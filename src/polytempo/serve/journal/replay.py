@@ -13,15 +13,15 @@ from polytempo.core.branch import branches
 from polytempo.core.errors import UserError
 from polytempo.core.model.vectors import trained_entries
 from polytempo.core.status import Status
-from polytempo.serve.journal.database import JournalError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import beginning, code_versions, existing_journal, journal_objects, settings_of
 from polytempo.serve.journal.proxies import check_needed
 from polytempo.serve.journal.recovery import newest_snapshot
 from polytempo.serve.journal.settings import ServiceSettings
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import JOURNAL
 from polytempo.serve.state.events import Event, Push
 from polytempo.serve.state.service import Service
+from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies.base.explaining import explained
 from polytempo.strategies.settings import StrategySettings
 
@@ -199,7 +199,7 @@ def _snapshot_at(journal: Journal, until: int | None) -> int:
 
 def _of_another_version(journal: Journal) -> str:
     return (
-        f"The journal in {journal.directory} was written by another version of the code, or on another kind of "
+        f"The journal in {journal.name} was written by another version of the code, or on another kind of "
         "machine. This version cannot replay its events bit for bit."
     )
 
@@ -216,7 +216,7 @@ def _loaded(
 
 def _walk(journal: Journal, replayed: Replayed, until: int | None) -> Iterator[Event]:
     """Every event, before it is applied."""
-    for number, event in journal.events_after_snapshot(replayed.event, until):
+    for number, event in journal.events(replayed.event, until):
         replayed.event = number
         yield event
         replayed.apply(event)

@@ -3,13 +3,17 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
+
+import torch
 
 from polytempo.core.state import pack
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.recovery import recover
-from polytempo.serve.journal.snapshot_files import Snapshot
-from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
+from polytempo.serve.journal.store import Snapshot
 from polytempo.serve.state.service import Service
+from polytempo.serve.storage.errors import LostLeadError
+from polytempo_client.logs import log
 
 SNAPSHOT_EVENTS = 10_000
 SNAPSHOT_BYTES = 256 << 20
@@ -24,6 +28,13 @@ def keep_state(journal: Journal, begin: Callable[[], Service], until: int) -> No
         state = recover(journal, begin, until).save_state()
         journal.add_snapshot(journal.write_snapshot(until, *pack(state)))
         log("snapshot", number=until)
+
+
+def keep_state_beside(journal: Journal, begin: Callable[[], Service], until: int) -> None:
+    """The same, while the thread that has the journal never comes back."""
+    torch.set_num_threads(1)
+    with closing(Journal(journal.directory, journal.store.beside())) as other:
+        keep_state(other, begin, until)
 
 
 class Snapshots:
@@ -52,8 +63,9 @@ class Snapshots:
         if self._writing is not None:
             self._keep()
 
-    def close(self) -> None:
-        self.writer.shutdown()
+    def close(self, wait: bool = True) -> None:
+        """``wait``: for what is being written."""
+        self.writer.shutdown(wait)
 
     def _begin(self, service: Service) -> None:
         try:
@@ -70,6 +82,8 @@ class Snapshots:
             made = writing.result()
             self._journal.keep_snapshot(made)
             log("snapshot", number=made.number, bytes=made.size)
+        except LostLeadError:
+            raise
         except Exception as error:  # the disk, the memory, or a tensor that cannot be written
             self._failed(error)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from polytempo.core.disk.files import hand_over_folder, make_directory, sync_directory, write_bytes
+from polytempo.core.disk.files import hand_over_folder, make_directory
 from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.errors import UserError
 from polytempo.core.registry import check_imports
@@ -28,14 +28,20 @@ from polytempo.core.validation import complaint
 from polytempo.serve.access.roster import Roster, with_tables
 from polytempo.serve.access.signing import backup_signer, backup_verifier, is_signed_by
 from polytempo.serve.journal.continuing import NO_CONSENT, RENUMBERED_BY, Consent
-from polytempo.serve.journal.copying import COPIED, copy_file, copy_journal, write_new
+from polytempo.serve.journal.copying import COPIED, copy_journal, write_new
+from polytempo.serve.journal.files.store import FileStore
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import existing_journal, open_service, recorded_settings
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.journal.snapshots import Snapshots
-from polytempo.serve.journal.store import Journal
-from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, JOURNAL, OPERATIONS
+from polytempo.serve.journal.stores import make_store
+from polytempo.serve.journal.transfer import transfer
+from polytempo.serve.paths import ACCESS, BACKUP_PUBLIC_KEY, JOURNAL, OPERATIONS, STORE
 from polytempo.serve.process.backup_files import copy_checked, damaged, read_checked, read_small
 from polytempo.serve.state.events import Event
+from polytempo.serve.storage.address import database_of
+from polytempo.serve.storage.documents import documents_of
+from polytempo_client.disk.files import sync_directory
 
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
@@ -101,14 +107,15 @@ def back_up(directory: Path, to: Path) -> BackedUp:
 
 def _copy(directory: Path, making: Path) -> Manifest:
     journal = copy_journal(directory / JOURNAL, making / JOURNAL)
-    beside = [name for name in BESIDE if (directory / name).exists()]
+    documents = documents_of(directory)
+    beside = [name for name in BESIDE if documents.has(name)]
     return Manifest(
         event=journal.event,
         settings=journal.settings,
         made=datetime.now(UTC),
         polytempo=metadata.version("polytempo"),
         sha256={f"{JOURNAL}/{name}": sha256 for name, sha256 in journal.sha256.items()}
-        | {name: copy_file(directory / name, making / name).sha256 for name in beside},
+        | {name: write_new(making / name, [documents.read(name)]).sha256 for name in beside},
     )
 
 
@@ -128,10 +135,9 @@ def restore(
     manifest = _manifest(backup, None if unsigned else key or directory / BACKUP_PUBLIC_KEY)
     beside = {name: read_checked(backup, name, manifest.sha256[name]) for name in BESIDE if name in manifest.sha256}
     # Some of its codes may have been used since.
-    roster = with_tables(Roster.parse(beside[ACCESS], backup / ACCESS), codes={}) if ACCESS in beside else None
+    roster = with_tables(Roster.parse(beside[ACCESS], str(backup / ACCESS)), codes={}) if ACCESS in beside else None
     target, making = directory / JOURNAL, directory / f"{JOURNAL}.restoring"
-    if target.exists() and any(target.iterdir()):
-        raise UserError(f"{target} holds a journal already. Nothing was changed. Move it away, or choose another DIR.")
+    check_empty(target)
     with _in_plain_words(f"Cannot restore to {directory}"), _made(directory):
         shutil.rmtree(making, ignore_errors=True)  # a restore that was interrupted
         try:
@@ -141,18 +147,49 @@ def restore(
                     copy_checked(backup, name, sha256, making / name.removeprefix(f"{JOURNAL}/"))
             settings = _settings(backup, making, allowed)
             event, digest = _renumber(making, settings, consent)
-            kept = [name for name in BESIDE if (directory / name).exists()]
+            kept = [name for name in BESIDE if documents_of(directory).has(name)]
             if roster is not None and ACCESS not in kept:
-                roster.write(directory / ACCESS)
+                put_document(directory, ACCESS, roster.as_json())
             if OPERATIONS in beside and OPERATIONS not in kept:
-                write_bytes(directory / OPERATIONS, beside[OPERATIONS], 0o600, shared=True)
-            hand_over_folder(making, directory)
-            making.rename(target)
-            sync_directory(directory)
+                put_document(directory, OPERATIONS, beside[OPERATIONS])
+            _put_in_place(making, directory)
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
     return Restored(manifest, settings, event, digest, kept)
+
+
+def check_empty(target: Path) -> None:
+    """Refuse to restore over a journal."""
+    if database_of(target.parent) is None:
+        if target.exists() and any(target.iterdir()):
+            raise UserError(
+                f"{target} holds a journal already. Nothing was changed. Move it away, or choose another DIR."
+            )
+    elif Journal.exists(target):
+        raise UserError(
+            f"{database_of(target.parent)} holds a service already. Nothing was changed. Choose another schema in "
+            f"{target.parent / STORE}, or another DIR."
+        )
+
+
+def _put_in_place(making: Path, directory: Path) -> None:
+    """Let the journal that was made count."""
+    if database_of(directory) is None:
+        hand_over_folder(making, directory)
+        making.rename(directory / JOURNAL)
+        sync_directory(directory)
+        return
+    with closing(FileStore(making)) as made, closing(make_store(directory / JOURNAL)) as store:
+        store.lock()
+        transfer(made, store, made.about())
+    shutil.rmtree(making)
+
+
+def put_document(directory: Path, name: str, content: bytes) -> None:
+    """Let the service in this directory have this document."""
+    with documents_of(directory).changing(name, make=True) as document:
+        document.write(content)
 
 
 def _settings(backup: Path, copied: Path, allowed: Collection[str]) -> ServiceSettings:

@@ -16,11 +16,10 @@ from polytempo.core.errors import PassingError, UserError
 from polytempo.core.state import pack
 from polytempo.serve.access.roster import changing
 from polytempo.serve.access.tokens import client_token_file
-from polytempo.serve.journal.database import TakenError
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import Opened, open_service, settings_in
-from polytempo.serve.journal.scrubbing import begin_anew, scrub
-from polytempo.serve.journal.store import Journal
 from polytempo.serve.paths import JOURNAL
+from polytempo.serve.storage.errors import TakenError
 from polytempo.strategies.base.strategy import Strategy
 from polytempo.strategies.base.wrapper import innermost
 
@@ -56,7 +55,7 @@ def erase(directory: Path, client: int, allowed: Collection[str] = ()) -> Erased
         _take_access(directory, client)
         if known or record is None:
             record = _begin_anew(opened, client)
-        scrub(path)
+        journal.scrub()
     return Erased(client, record["event"], not known, may_remember(innermost(opened.service.strategy)))
 
 
@@ -127,5 +126,5 @@ def _begin_anew(opened: Opened, client: int) -> dict[str, Any]:
     made = journal.write_snapshot(journal.last + 1, *pack(service.save_state()))
     _hand_over(journal.directory)
     record = {"client": client, "event": made.number, "at": datetime.now(UTC).isoformat(timespec="seconds")}
-    begin_anew(journal.directory, made, {ERASED: [*erasures(journal), record]})
+    journal.begin_anew(made, {ERASED: [*erasures(journal), record]})
     return record

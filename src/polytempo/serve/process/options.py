@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polytempo.core.errors import UserError
-from polytempo.serve.addresses import check_loopback, is_loopback
 from polytempo.serve.journal.continuing import NO_CONSENT, Consent
 from polytempo.serve.journal.settings import ServiceSettings
+from polytempo_client.session.addresses import check_loopback, is_loopback
 
 OPEN_TO_STRANGERS = (
     "Clients from elsewhere need no certificate here, so anybody who reaches the port can flood the server with "
@@ -50,6 +50,8 @@ class ServeOptions:
     endpoints: Endpoints
     consent: Consent = NO_CONSENT
     log_level: str = "info"
+    store: str | None = None
+    """The address of the database that the service is to be kept in, if its directory does not say so yet."""
 
     def check(self) -> None:
         """Find what is wrong with the command before anything is touched, and before code of the user's runs:
@@ -73,3 +75,5 @@ class Listening:
     mutual: bool = False
     defences: str = ""
     """What is done about hostile updates, in words."""
+    stands_by: bool = False
+    """Does it stand by until no other server leads?"""

@@ -7,12 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from polytempo.serve.access.tls import ServerCertificate
-from polytempo.serve.logs import log, log_to, log_to_file
+from polytempo.serve.logs import log_to_file
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.server.meters import Meters
 from polytempo.serve.server.network.sessions import Server
 from polytempo.serve.server.operations import LogFile, read_operations
 from polytempo.serve.server.shared import Shared
+from polytempo.serve.storage.documents import Documents
+from polytempo_client.logs import log, log_to
 
 LOOK_EVERY = 1.0
 """Seconds between looks at the certificates."""
@@ -26,10 +28,10 @@ def direct_logs(to: LogFile, directory: Path, level: str) -> None:
         log_to_file(directory / to.file, level, to.bytes, to.kept)
 
 
-def reload(directory: Path, shared: Shared, server: Server, log_level: str) -> None:
+def reload(directory: Path, shared: Shared, server: Server, log_level: str, documents: Documents) -> None:
     """Read everything again that may change while the service runs, but for certificates, which are looked at anyway.
     What is wrong changes nothing."""
-    found = read_operations(directory / OPERATIONS)
+    found = read_operations(directory / OPERATIONS, documents)
     if found.log != shared.operations.log:
         direct_logs(found.log, directory, log_level)
     before, shared.operations = shared.operations.model_dump(mode="json"), found
@@ -40,14 +42,21 @@ def reload(directory: Path, shared: Shared, server: Server, log_level: str) -> N
 
 
 async def watch(
-    again: asyncio.Event, certificate: ServerCertificate | None, meters: Meters, reload: Callable[[], None]
+    again: asyncio.Event,
+    certificate: ServerCertificate | None,
+    meters: Meters,
+    reload: Callable[[], None],
+    documents: Documents,
 ) -> None:
-    """Take new certificates when they come, and all else when told."""
+    """Take new certificates when they come, and all else when told. Settings in a database are everybody's: a change
+    of them is word enough."""
+    stamp = documents.stamp(OPERATIONS)
     while True:
         with suppress(TimeoutError):
             await asyncio.wait_for(again.wait(), LOOK_EVERY)
         try:
-            if again.is_set():
+            before, stamp = stamp, documents.stamp(OPERATIONS)
+            if again.is_set() or (documents.is_shared and stamp != before and None not in (stamp, before)):
                 again.clear()
                 reload()
             if certificate is not None:

@@ -9,8 +9,8 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -22,22 +22,26 @@ from polytempo.serve.access.live import Access, release
 from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.access.tokens import revoke_client
 from polytempo.serve.addresses import check_free
-from polytempo.serve.journal.opening import Opened, open_service, recorded_settings
-from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS, SERVER_CERTIFICATE
 from polytempo.serve.process.ending import StuckError, end_process, threads_since, without_waiting
 from polytempo.serve.process.options import OPEN_TO_STRANGERS, Endpoints, Listening, ServeOptions
 from polytempo.serve.process.reloading import direct_logs, reload, watch
 from polytempo.serve.process.supervisor import tell_supervisor
-from polytempo.serve.process.watchdog import Watchdog, checked_unless_stopped, ended_if_frozen, opened_in_time
+from polytempo.serve.process.turns import Alone, Found, Turns, closed_unless_stuck
+from polytempo.serve.process.watchdog import Watchdog, checked_unless_stopped, ended_if_frozen
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.network.outbox import Outbox
 from polytempo.serve.server.network.sessions import Server
-from polytempo.serve.server.operations import Operations, read_operations
+from polytempo.serve.server.operations import read_operations
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.server.status import read_status
+from polytempo.serve.storage.address import database_of, keep_in_database
+from polytempo.serve.storage.errors import LostLeadError
+from polytempo_client.logs import log
 
+STANDS_BY = "this server stands by"
+"""Why a client has to try another one."""
 ENFORCE_EVERY = 0.2
 """Seconds between looks at who may still talk to the server."""
 
@@ -77,96 +81,130 @@ async def serve(
     options.check()
     directory, endpoints = options.directory, options.endpoints
     certificate = None if endpoints.insecure else _certificate(directory, endpoints.mutual)
-    operations = read_operations(directory / OPERATIONS)
-    shared = Shared(operations, Access(directory), Outbox(asyncio.get_running_loop().call_soon_threadsafe))
-    async with ended_if_frozen(lambda: shared.operations.watchdog.frozen_seconds):
-        await checked_unless_stopped(options.settings.check, stop)
-        direct_logs(operations.log, directory, options.log_level)
-        _warn_of_readable_secrets(directory)
-        await _serve(options, certificate, shared, stop, again, on_listening)
+    turns = _turns(options)
+    with closed_unless_stuck(turns):
+        operations = read_operations(directory / OPERATIONS, turns.documents)
+        access = Access(directory, documents=turns.documents)
+        shared = Shared(operations, access, Outbox(asyncio.get_running_loop().call_soon_threadsafe))
+        async with ended_if_frozen(lambda: shared.operations.watchdog.frozen_seconds):
+            await checked_unless_stopped(options.settings.check, stop)
+            direct_logs(operations.log, directory, options.log_level)
+            _warn_of_readable_secrets(directory)
+            await _serve(options, turns, certificate, shared, stop, again, on_listening)
+
+
+def _turns(options: ServeOptions) -> Turns:
+    if options.store is not None:
+        keep_in_database(options.directory, options.store)
+    address = database_of(options.directory)
+    if address is None:
+        return Alone(options)
+    from polytempo.serve.process.several import Several  # an extra
+
+    return Several(options, address)
 
 
 async def _serve(
     options: ServeOptions,
+    turns: Turns,
     certificate: ServerCertificate | None,
     shared: Shared,
     stop: asyncio.Event,
     again: asyncio.Event,
     on_listening: Callable[[Listening], None],
 ) -> None:
-    directory, endpoints, operations = options.directory, options.endpoints, shared.operations
+    directory, endpoints = options.directory, options.endpoints
     check_free(endpoints.by_option())  # before a service begins, whose settings then last
-    opened = await opened_in_time(
-        partial(open_service, directory / JOURNAL, options.settings, options.consent, None),
-        operations.watchdog.event_seconds,
-        options.consent.leave_out,
-        stop,
-    )
+    found = await turns.open(shared, stop)
     if endpoints.open_to_strangers:
         log("no certificates asked for", level=logging.WARNING, reason=OPEN_TO_STRANGERS)
     if not endpoints.mutual and _was_mutual(directory):
         log("no certificates asked for", level=logging.WARNING, reason="It was last started with --mtls.")
-    with _closed_unless_stuck(opened.journal):
-        host = Host(opened, shared)
-        server = Server(host.submit, opened.service.schema, shared, endpoints.mutual)
-        port = server.listen(endpoints.address, None if certificate is None else certificate.credentials())
-        read_again = partial(reload, directory, shared, server, options.log_level)
-        async with _operators_page(options, host, shared.access, certificate, read_again) as admin:
-            address, size = _with_port(endpoints.address, port), opened.service.schema.size
-            defences = _defences(opened, operations)
-            secure, number = not endpoints.insecure, opened.journal.last
-            on_listening(Listening(address, secure, size, number, admin, endpoints.mutual, defences))
-            tell_supervisor("READY=1")
-            _log_start(endpoints, number, admin, defences)
-            watching = asyncio.create_task(watch(again, certificate, shared.meters, read_again))
+    server = Server(lambda request: request.release(), found.schema, shared, endpoints.mutual)
+    port = server.listen(endpoints.address, None if certificate is None else certificate.credentials())
+    address = _with_port(endpoints.address, port)
+    turns.listen(address)
+    read_again = partial(reload, directory, shared, server, options.log_level, turns.documents)
+    async with _operators_page(options, turns, shared.access, certificate, read_again) as admin:
+        on_listening(
+            Listening(
+                address,
+                not endpoints.insecure,
+                found.schema.size,
+                found.event,
+                admin,
+                endpoints.mutual,
+                found.defences,
+                turns.stands_by,
+            )
+        )
+        tell_supervisor("READY=1")
+        _log_start(endpoints, found, admin)
+        watching = asyncio.create_task(watch(again, certificate, shared.meters, read_again, turns.documents))
+        try:
+            await _serve_in_turns(stop, turns, server, shared)
+        finally:
+            watching.cancel()
+
+
+async def _serve_in_turns(stop: asyncio.Event, turns: Turns, server: Server, shared: Shared) -> None:
+    """Until told to stop, or until the host fails: stand by, lead, and stand by again."""
+    if turns.stands_by:
+        server.turn_away(STANDS_BY)
+    await server.start()
+    try:
+        while (opened := await turns.wait_for_lead(stop)) is not None:
+            host = Host(opened, shared)
+            server.let_in(host.submit)
+            turns.lead(host)
             try:
-                await serve_until(stop, host, server, shared)
-            finally:
-                log("stopped", level=logging.WARNING, number=opened.journal.last)
-                watching.cancel()
+                await lead_until(stop, host, server, shared, turns)
+            except LostLeadError as error:
+                log("stands by", level=logging.WARNING, reason=str(error))
+            if stop.is_set():
+                break
+    finally:
+        tell_supervisor("STOPPING=1")
+        await server.close()
 
 
-async def serve_until(stop: asyncio.Event, host: Host, server: Server, shared: Shared) -> None:
-    """Until told to stop, or until the host fails. Then what has arrived is answered, clients are told to come again,
-    and the state is kept, all of it within the watchdog's time."""
-    watchdog = Watchdog(host)
+async def lead_until(
+    stop: asyncio.Event, host: Host, server: Server, shared: Shared, turns: Turns | None = None
+) -> None:
+    """Until told to stop, until it is another server's turn, or until the host fails. Then what has arrived is
+    answered, clients are told to come again, and the state is kept, all of it within the watchdog's time."""
+    watchdog, ending = Watchdog(host), None
     host.start()
     try:
-        await server.start()
-        while not stop.is_set() and host.error is None:
+        while not stop.is_set() and host.error is None and ending is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), ENFORCE_EVERY)
             shared.access.refresh()
             server.enforce()
             watchdog.look()
+            ending = None if turns is None or host.error is not None else turns.look()
     finally:
-        tell_supervisor("STOPPING=1")
-        server.drain()
-        try:
-            await watchdog.stop(time.monotonic() + shared.operations.watchdog.stop_seconds)
-        finally:
-            await server.close()
+        several = turns is not None and turns.stands_by
+        if several:
+            server.turn_away(STANDS_BY)
+        else:
+            server.drain()
+        if host.error is not None or (ending is not None and ending.is_lost):
+            server.end_sessions()  # before the host, which may wait for the database, or the method
+        elif ending is None and turns is not None:
+            ending = turns.ending()
+        await watchdog.stop(time.monotonic() + shared.operations.watchdog.stop_seconds, ending)
+        if several:
+            server.end_sessions()
+        log("stopped", level=logging.WARNING, number=host.journal.last)
     if host.error is not None:
         raise host.error
-
-
-@contextmanager
-def _closed_unless_stuck(journal: Journal) -> Iterator[None]:
-    """Close the journal at the end; but not under a thread that may be inside it, with which the process ends."""
-    try:
-        yield
-    except StuckError:
-        raise
-    except BaseException:
-        journal.close()
-        raise
-    journal.close()
 
 
 @asynccontextmanager
 async def _operators_page(
     options: ServeOptions,
-    host: Host,
+    turns: Turns,
     access: Access,
     certificate: ServerCertificate | None,
     reload: Callable[[], None],
@@ -181,7 +219,7 @@ async def _operators_page(
     actions = Actions(
         partial(revoke_client, directory), partial(release, directory), partial(make_code, directory), reload
     )
-    admin = Admin(host.status, lambda token: access.roster.operator_of(token, access.now()), actions, host.health)
+    admin = Admin(turns.status, lambda token: access.roster.operator_of(token, access.now()), actions, turns.health)
     context = None if certificate is None else certificate.web_context()
     port = await admin.start(address, context)
     try:
@@ -190,21 +228,16 @@ async def _operators_page(
         await admin.stop()
 
 
-def _defences(opened: Opened, operations: Operations) -> str:
-    bound = operations.bound(opened.service.setting.initial_norm)
-    return ", ".join([*recorded_settings(opened.journal).defences(), bound.words])
-
-
-def _log_start(endpoints: Endpoints, number: int, admin: str | None, defences: str) -> None:
+def _log_start(endpoints: Endpoints, found: Found, admin: str | None) -> None:
     log(
         "started",
         level=logging.WARNING,
         address=endpoints.address,
-        number=number,
+        number=found.event,
         mutual=endpoints.mutual,
         admin=admin,
         version=metadata.version("polytempo"),
-        defences=defences,
+        defences=found.defences,
     )
 
 
@@ -236,7 +269,7 @@ def _warn_of_readable_secrets(directory: Path) -> None:
 
 def _certificate(directory: Path, mutual: bool) -> ServerCertificate:
     certificate = directory / SERVER_CERTIFICATE
-    if not certificate.exists() and Journal.exists(directory / JOURNAL):
+    if not certificate.exists() and database_of(directory) is None and Journal.exists(directory / JOURNAL):
         raise UserError(
             f"There is no {certificate}, and a service has been running here. Copy its server.pem and "
             f"server.key to {directory}. Only if they are lost, make new ones with `polytempo certs {directory} --host "

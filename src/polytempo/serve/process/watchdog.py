@@ -13,12 +13,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
+from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.leaving_out import leave_out_options
-from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
+from polytempo.serve.journal.snapshots import keep_state_beside
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.supervisor import tell_supervisor
+from polytempo.serve.server.endings import Ending
 from polytempo.serve.server.host import Host
+from polytempo_client.logs import log
 
 PING_EVERY = 1.0
 """Seconds between signs of life to the supervisor."""
@@ -28,13 +30,26 @@ LOOK_EVERY = 0.2
 T = TypeVar("T")
 
 
+class Pings:
+    """Signs of life to whoever supervises the process."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def ping(self) -> None:
+        """At most once a second."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + PING_EVERY
+            tell_supervisor("WATCHDOG=1")
+
+
 class Watchdog:
     """Looks at a host from the loop's thread."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._is_logged = False
-        self._next_ping = 0.0
+        self._pings = Pings()
         self._keeping: asyncio.Future[None] | None = None
         """A snapshot of the state before the event that hangs."""
 
@@ -43,7 +58,7 @@ class Watchdog:
         supervisor that all is well."""
         if not self._host.is_stuck():
             self._is_logged = False
-            self._ping()
+            self._pings.ping()
         elif not self._is_logged:
             self._is_logged = True
             applying = self._host.journal.applying
@@ -59,13 +74,13 @@ class Watchdog:
                 applying.name(number)
                 self._keeping = in_thread(lambda: self._keep_state_before(number))
 
-    async def stop(self, deadline: float) -> None:
+    async def stop(self, deadline: float, ending: Ending | None = None) -> None:
         """Stop the host by this time of the monotonic clock. Raises StuckError if it does not come back. To write its
         last snapshot it has all this time; to hang in an event it has not."""
-        self._host.begin_stop()
+        self._host.begin_stop(ending)
         while not await asyncio.to_thread(self._host.wait_for_end, LOOK_EVERY):
             self.look()
-            self._ping()
+            self._pings.ping()
             applying = self._host.journal.applying
             if time.monotonic() < deadline and not (applying.number and self._host.is_stuck()):
                 continue
@@ -78,14 +93,9 @@ class Watchdog:
                 code=75,
             )
 
-    def _ping(self) -> None:
-        if time.monotonic() >= self._next_ping:
-            self._next_ping = time.monotonic() + PING_EVERY
-            tell_supervisor("WATCHDOG=1")
-
     def _keep_state_before(self, number: int) -> None:
         try:
-            self._host.keep_state_before(number)
+            keep_state_beside(self._host.journal, self._host.begin, number - 1)
         except Exception as error:
             log("snapshot failed", level=logging.ERROR, number=number - 1, reason=str(error))
 
@@ -115,18 +125,25 @@ async def opened_in_time(
         await asyncio.wait([opening], timeout=LOOK_EVERY)
         if stop.is_set() and not opening.done():
             raise StuckError("Stopped while the journal was being replayed.", code=0)
-        for applying in [journal.applying for journal in journals]:
-            number, description = applying.number, applying.description
-            if number and time.monotonic() - applying.since >= event_seconds and not opening.done():
-                applying.name(number)
-                raise StuckError(
-                    f"The strategy does not come back from {description}, which is replayed. Start with "
-                    f"{leave_out_options({number}, left_out)} to go on without it; mend the strategy and start with "
-                    "--accept-version; raise watchdog.event_seconds in service.toml; or, as a last resort, start with "
-                    f"--lose-tail to lose event {number} and everything after it.",
-                    code=2,
-                )
+        for journal in journals:
+            if not opening.done():
+                check_replay(journal, event_seconds, left_out)
     return opening.result()
+
+
+def check_replay(journal: Journal, event_seconds: float, left_out: Sequence[range]) -> None:
+    """Raises StuckError if an event that is replayed takes too long."""
+    applying = journal.applying
+    number, description = applying.number, applying.description
+    if number and time.monotonic() - applying.since >= event_seconds:
+        applying.name(number)
+        raise StuckError(
+            f"The strategy does not come back from {description}, which is replayed. Start with "
+            f"{leave_out_options({number}, left_out)} to go on without it; mend the strategy and start with "
+            "--accept-version; raise watchdog.event_seconds in service.toml; or, as a last resort, start with "
+            f"--lose-tail to lose event {number} and everything after it.",
+            code=2,
+        )
 
 
 @asynccontextmanager

@@ -7,34 +7,33 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import closing, suppress
 from typing import Any
 
 import torch
 
-from polytempo.serve.journal.database import JournalError
 from polytempo.serve.journal.opening import Opened
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshots import Snapshots, keep_state
-from polytempo.serve.journal.store import Journal
-from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.decisions import Decision, Refusal, Reply, strategy_failure
+from polytempo.serve.server.endings import Ending
 from polytempo.serve.server.expiry import Expiry
 from polytempo.serve.server.handlers import Handlers
-from polytempo.serve.server.meters import STRATEGY
 from polytempo.serve.server.narration import apply_and_log, details
 from polytempo.serve.server.presence import Presence
 from polytempo.serve.server.pulse import Health, Pulse
 from polytempo.serve.server.refusals import RefusalTracker
+from polytempo.serve.server.refusing import Refusing
 from polytempo.serve.server.replies import event_replies
-from polytempo.serve.server.requests import RESTARTS, Request, next_group
+from polytempo.serve.server.requests import TAKES_OVER, Request, next_group, release_all
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.server.status import WRITTEN_EVERY, StatusFile, StatusSources
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched
+from polytempo.serve.storage.errors import JournalError, LostLeadError
+from polytempo_client.logs import log
 
 JOURNAL_RETRY = 1.0
 """Seconds until something due is tried again when the journal could not be written."""
@@ -45,14 +44,16 @@ class Host:
     own."""
 
     def __init__(self, opened: Opened, shared: Shared, seconds: Callable[[], float] = time.monotonic) -> None:
-        self.journal, self.service, self._begin = opened.journal, opened.service, opened.begin
+        self.journal, self.service, self.begin = opened.journal, opened.service, opened.begin
         self.shared = shared
         self.presence = Presence()
         self.refusals = RefusalTracker()
         self.handlers = Handlers(shared, self.presence, self.refusals)
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._stopping = False
+        self._ending = Ending()
         self.clock = Clock(self.service.now, seconds)
+        self.refusing = Refusing(shared, self.presence, self.refusals, self.clock)
         self._expect_members()
         self.snapshots = Snapshots(self.journal)
         self._status = StatusFile(self.journal.directory)
@@ -89,8 +90,10 @@ class Host:
         """Look at the clock again."""
         self._requests.put(None)
 
-    def begin_stop(self) -> None:
+    def begin_stop(self, ending: Ending | None = None) -> None:
         """End after what has arrived, tell clients to come again, and keep the state."""
+        if ending is not None:
+            self._ending = ending
         self._stopping = True
         self.tick()
 
@@ -98,13 +101,6 @@ class Host:
         """Stop, however long it takes."""
         self.begin_stop()
         self._thread.join()
-
-    def keep_state_before(self, number: int) -> None:
-        """A snapshot of the state before this event, rebuilt from the journal. Any thread may do this when the host's
-        own never comes back."""
-        torch.set_num_threads(1)
-        with closing(Journal(self.journal.directory)) as journal:
-            keep_state(journal, self._begin, number - 1)
 
     # The loop.
 
@@ -118,31 +114,39 @@ class Host:
             while arrived > 0 and (group := next_group(self._requests, 0.0)):
                 self.handle(group)
                 arrived -= len(group)
-            for session in self.presence.sessions.values():
-                session.send(messages.refusal(RESTARTS, again=True))
-            self._end_sessions()
-            self.snapshots.finish(self.service)
+            self._end_sessions(self._ending.reason)
+            if self._ending.with_snapshot:
+                self.snapshots.finish(self.service)
+            self.journal.confirm()
+        except LostLeadError as error:
+            self.error = error
+            log("lead lost", level=logging.ERROR, number=self.journal.last, reason=str(error))
+            self._end_sessions(TAKES_OVER)
         except BaseException as error:
             self.error = error
             log("stopped", level=logging.CRITICAL, reason=str(error))
             self._keep_state()
         finally:
             self._end_sessions()
+            release_all(self._requests)
             self.write_status(stopping=True)
             self.shared.access.settle(5.0)
-            self.snapshots.close()
-            self.journal.close()
+            self.snapshots.close(wait=not isinstance(self.error, LostLeadError))
+            self.journal.close(self._ending.successor)
 
     def _keep_state(self) -> None:
         """What ended the host may be mended in the next version of a method, which cannot replay: leave it as little as
         possible."""
         try:
-            keep_state(self.journal, self._begin, self.journal.last)
+            keep_state(self.journal, self.begin, self.journal.last)
         except BaseException as error:
             log("snapshot failed", level=logging.ERROR, reason=str(error))
 
-    def _end_sessions(self) -> None:
+    def _end_sessions(self, reason: str | None = None) -> None:
+        """With a reason, clients are told to come again."""
         for session in self.presence.sessions.values():
+            if reason is not None:
+                session.send(messages.refusal(reason, again=True))
             session.end()
         self.shared.outbox.flush()
 
@@ -154,10 +158,17 @@ class Host:
         self._status.write(sources, stopping)
 
     def _try_journal(self) -> None:
-        """Find out whether it can be written again: if nobody comes, nothing else would tell."""
-        with suppress(JournalError):
-            self.journal.check_writable()
-            self.shared.meters.journal_failing = False
+        """If nobody comes, nothing else would tell whether it can be written again, or others what has happened."""
+        try:
+            if self.shared.meters.journal_failing:
+                self.journal.check_writable()
+                self.shared.meters.journal_failing = False
+            self.journal.confirm()
+        except LostLeadError:
+            raise
+        except JournalError as error:
+            log("journal failed", level=logging.ERROR, reason=str(error))
+            self.shared.meters.journal_failing = True
 
     def _seconds_to_next(self) -> float:
         due = [*self.presence.deadlines(), *(timer for timer in [self.service.next_timer()] if timer is not None)]
@@ -168,11 +179,13 @@ class Host:
         """Deal with requests, then with what is due."""
         self.pulse.beat()
         left = requests
-        while left:
-            left = self._handle_group(left)
-        for request in requests:
-            request.release()
-        if self.shared.meters.journal_failing and not requests:
+        try:
+            while left:
+                left = self._handle_group(left)
+        finally:
+            for request in requests:
+                request.release()
+        if not requests:
             self._try_journal()
         self._fire_timers()
         self._expire_absent()
@@ -191,12 +204,12 @@ class Host:
                 later.append(request)
                 continue
             decision = self._decide(request)
-            self._end_displaced()
+            self.refusing.end_displaced()
             if isinstance(decision, Event):
                 clients.add(request.session.client)
                 events.append((request, decision))
             elif isinstance(decision, Refusal):
-                self._refuse(request, decision)
+                self.refusing.refuse(request, decision)
             else:
                 self._send(decision)
         if events and self._write([event for _, event in events], [request for request, _ in events]):
@@ -217,6 +230,8 @@ class Host:
         try:
             self.journal.append(events)
             self.shared.meters.journal_failing = False
+        except LostLeadError:
+            raise
         except (JournalError, MemoryError) as error:
             self.shared.meters.journal_failing = True
             log("journal failed", level=logging.ERROR, reason=str(error))
@@ -224,6 +239,7 @@ class Host:
             for request in requests:
                 reason = "the server cannot write its journal at the moment"
                 request.session.send(messages.refusal(reason, again=True), request.head.request)
+                request.session.end()
             return False
         return True
 
@@ -232,7 +248,7 @@ class Host:
         for number, (request, event) in enumerate(events, first):
             orders = self._let_happen(number, event)
             if isinstance(orders, BaseException):
-                self._refuse(request, strategy_failure("could not take it", orders))
+                self.refusing.refuse(request, strategy_failure("could not take it", orders))
                 self._disconnect_all()
                 return
             self._tell(event, orders, request)
@@ -266,7 +282,7 @@ class Host:
         except BaseException as error:  # the strategy has no model to give
             refusal = self._no_reply(event.client, error)
             if request is not None:
-                self._refuse(request, refusal)
+                self.refusing.refuse(request, refusal)
 
     def _note(self, event: Event) -> None:
         """What a client asked for has happened."""
@@ -283,8 +299,8 @@ class Host:
         self.journal.void(number, repr(error))
         # There may be no memory for two states: let go of the broken one, which the error's frames hold too.
         traceback.clear_frames(error.__traceback__)
-        self.service = self._begin()
-        self.service = recover(self.journal, self._begin)
+        self.service = self.begin()
+        self.service = recover(self.journal, self.begin)
 
     def _disconnect_all(self) -> None:
         """Let everybody connect anew."""
@@ -304,40 +320,6 @@ class Host:
     def _no_reply(self, client: int, error: BaseException) -> Refusal:
         log("strategy failed", level=logging.ERROR, client=client, error=error)
         return strategy_failure("has no reply", error)
-
-    def _end_displaced(self) -> None:
-        """A client has begun another session: tell the program that has the one before."""
-        for session in self.presence.pop_displaced():
-            client = session.client
-            what = "contested" if self.refusals.count_takeover(client, self.clock()) else "replaced"
-            self.shared.meters.refusals[what] += 1
-            log(what, level=logging.WARNING, client=client)
-            session.send(messages.refusal("another session of this client has begun", replaced=True))
-            session.end()
-
-    def _refuse(self, request: Request, refusal: Refusal) -> None:
-        client, kind = request.session.client, request.kind
-        self.shared.meters.refusals[STRATEGY if refusal.failed else kind] += 1
-        log("refused", level=logging.WARNING, client=client, kind=kind, reason=refusal.reason)
-        message = messages.refusal(refusal.reason, refusal.again, void=refusal.void, failed=refusal.failed)
-        request.session.send(message, request.head.request)
-        if kind == "wire":
-            request.session.end()
-        forgiven = refusal.void and self.refusals.forgive(client, request.head.push.task)
-        if refusal.blames and not forgiven:
-            self._blame(request, refusal.reason)
-
-    def _blame(self, request: Request, reason: str) -> None:
-        """Quarantine a client of which too much had to be refused; the server ends its sessions."""
-        client = request.session.client
-        if request.kind != "wire" and not self.presence.is_current(request.session):
-            return  # it was on its way when we ended the session, which may be somebody else's fault
-        if client in self.shared.access.roster.quarantined:
-            return
-        too_much = self.refusals.count_refusal(client, self.clock(), self.shared.operations.quarantine)
-        if too_much is not None:
-            log("quarantined", level=logging.ERROR, client=client, reason=reason)
-            self.shared.access.quarantine(client, f"{too_much}, the last: {reason}")
 
     # What is due.
 

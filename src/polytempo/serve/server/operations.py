@@ -6,7 +6,9 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from polytempo.world.tables import FileTable, checked, read_toml
+from polytempo.core.errors import UserError
+from polytempo.serve.storage.documents import Documents, documents_of
+from polytempo.world.tables import FileTable, checked, parse_toml
 
 FADING = 6
 """How fast the absolute part of the norm bound fades as the initial model gets longer: with the default settings only
@@ -75,6 +77,14 @@ class WatchdogRule(FileTable):
         return min(2 * self.event_seconds, self.stop_seconds)
 
 
+class FailoverRule(FileTable):
+    """When another server takes over, where a service has several."""
+
+    lease_seconds: float = Field(
+        default=2.0, ge=0.5, le=600, description="that the leader may be silent before another server leads"
+    )
+
+
 class LogFile(FileTable):
     """Logs as a file instead of stderr; full ones are moved to FILE.1, FILE.2, ..."""
 
@@ -117,6 +127,7 @@ class Operations(FileTable):
     limits: Limits = Limits()
     quarantine: QuarantineRule = QuarantineRule()
     watchdog: WatchdogRule = WatchdogRule()
+    failover: FailoverRule = FailoverRule()
     log: LogFile = LogFile()
 
     def bound(self, initial_norm: float) -> Bound:
@@ -130,6 +141,19 @@ class Operations(FileTable):
         return Bound(absolute, "zero_bound", f"zero_bound {self.zero_bound:g}{faded}")
 
 
-def read_operations(path: Path) -> Operations:
-    """A ``service.toml``; without one everything has its default."""
-    return checked(Operations, read_toml(path), str(path)) if path.exists() else Operations()
+def read_operations(path: Path, documents: Documents | None = None) -> Operations:
+    """That of the service in the directory of this file, wherever the service is kept; without one everything has its
+    default."""
+    documents = documents or documents_of(path.parent)
+    title = documents.title(path.name)
+    try:
+        return parse_operations(documents.read(path.name), title)
+    except FileNotFoundError:
+        return Operations()
+    except OSError as error:
+        raise UserError(f"Cannot read {title}: {error.strerror}. Give it another owner, or another mode.") from None
+
+
+def parse_operations(content: bytes, title: str) -> Operations:
+    """What the document with this title says."""
+    return checked(Operations, parse_toml(content, title), title)

@@ -5,14 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from polytempo.serve.protocol.wire_pb2 import Head
 from polytempo.serve.server.messages import Message
+from polytempo_client.protocol.wire_pb2 import Head
 
 GROUP = 256
 """Requests that are journalled with one sync, at most, ..."""
 GROUP_BYTES = 16 << 20
 """... and their bytes: the network goes on with others meanwhile."""
 RESTARTS = "the server restarts"
+TAKES_OVER = "another server takes over"
 """Why a client has to come again."""
 
 RequestKind = Literal["hello", "ready", "push", "pull", "leave", "branch"]
@@ -52,6 +53,14 @@ class Request:
     """Of the message behind its first frame, ..."""
     sent_seconds: float = 0.0
     """... and the time from the first frame's arrival to the last one's."""
+
+
+def release_all(requests: "queue.SimpleQueue[Request | None]") -> None:
+    """Let go of what has arrived and that nobody answers any more."""
+    while not requests.empty():
+        request = requests.get_nowait()
+        if request is not None:
+            request.release()
 
 
 def next_group(requests: "queue.SimpleQueue[Request | None]", seconds: float) -> list[Request]:

@@ -1,6 +1,8 @@
 """What the host's thread and the network's loop share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from polytempo.serve.access.live import Access
 from polytempo.serve.server.meters import Meters
@@ -17,3 +19,5 @@ class Shared:
     access: Access
     outbox: Outbox = field(default_factory=Outbox)
     meters: Meters = field(default_factory=Meters)
+    servers: Callable[[], dict[str, Any]] = dict
+    """What the status says of the servers that share the service's store; nothing where it has none but this one."""

@@ -12,15 +12,9 @@ from typing import Any, cast, get_args
 import grpc
 import grpc.aio
 
-from polytempo.core.memory import usable_bytes
-from polytempo.core.model.schema import Schema
-from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.roster import Roster, client_name, in_quarantine
 from polytempo.serve.access.tls import Context, certificate_end, common_names
-from polytempo.serve.addresses import Peer, cannot_listen, check_loopback, peer_named
-from polytempo.serve.logs import log
-from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SERVICE, WireError, frames
-from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
+from polytempo.serve.addresses import Peer, cannot_listen, peer_named
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import largest_message
 from polytempo.serve.server.meters import resident_bytes
@@ -31,6 +25,14 @@ from polytempo.serve.server.network.outbox import GrpcSession
 from polytempo.serve.server.operations import Limits
 from polytempo.serve.server.requests import RESTARTS, Request, RequestKind
 from polytempo.serve.server.shared import Shared
+from polytempo_client.errors import WireError
+from polytempo_client.logs import log
+from polytempo_client.memory import usable_bytes
+from polytempo_client.model.schema import Schema
+from polytempo_client.protocol.framing import CHANNEL_OPTIONS, SERVICE, frames
+from polytempo_client.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
+from polytempo_client.session.addresses import check_loopback
+from polytempo_client.session.credentials import hash_of
 
 SESSIONS = 3
 """With one token at a time: the one that counts, and some that have not noticed yet that they are over."""
@@ -52,6 +54,8 @@ SERVER_OPTIONS = (
     # What was read is parsed, also when its connection has been closed.
     ("grpc.experimental.tcp_max_read_chunk_size", 1 << 16),
 )
+NOT_HERE = "not here"
+"""How the end of a call begins that sends a client to its next address."""
 PENDING_CALLS = 4096
 """Calls that have not been looked at yet, at a time, or ``limits.sessions`` if that is more. They hold memory."""
 
@@ -71,6 +75,8 @@ class Server:
         self._memory = Memory()
         self._loop = asyncio.get_running_loop()
         self._draining = False
+        self._elsewhere: str | None = None
+        """Why clients are sent to their next address."""
         self._guard: FloodGuard | None = None
         self._streams: set[tuple[Peer, Incoming]] = set()
         """Of the open sessions."""
@@ -117,6 +123,21 @@ class Server:
             log("few files", level=logging.WARNING, at_once=strangers, clients=self._limits.clients, reason=reason)
         if self._guard is not None:
             self._guard.start()
+
+    def let_in(self, submit: Callable[[Request], None]) -> None:
+        """From now on this server has the service: its host is given the requests."""
+        self._submit, self._elsewhere = submit, None
+
+    def turn_away(self, reason: str) -> None:
+        """Another server has the service, or will have it: send those who come to their next address."""
+        self._elsewhere = reason
+
+    def end_sessions(self) -> None:
+        """Send everybody else there, too: nobody answers them here any more."""
+        self._submit = _release
+        for session in self._open:
+            session.end()
+        self._shared.outbox.deliver()
 
     def drain(self) -> None:
         """Let nobody new in."""
@@ -178,6 +199,8 @@ class Server:
     # Sessions.
 
     async def _session(self, _: Any, context: Context) -> None:
+        if self._elsewhere is not None:  # before anything else: who may talk here is the leader's to say
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{NOT_HERE}: {self._elsewhere}")
         client, token_hash = await self._who(context)
         await self._admit(client, token_hash, context)
         self._calls[token_hash] += 1
@@ -350,6 +373,11 @@ def _checked_kind(session: GrpcSession, head: Head) -> RequestKind:
     if not head.request or head.request in session.waiting:
         raise WireError(f"a client sent a {kind} without a number of its own")
     return cast("RequestKind", kind)
+
+
+def _release(request: Request) -> None:
+    """Nobody answers it."""
+    request.release()
 
 
 def _most_connections() -> int:
