@@ -14,7 +14,7 @@ from polytempo.report.notebook import Show, live_progress, runs_line
 from polytempo.report.run import Run
 from polytempo.sim.comparing import experiments_to_compare
 from polytempo.sim.directory import is_finished
-from polytempo.sim.executors.side_by_side import Report, Task, side_by_side
+from polytempo.sim.executors.side_by_side import PlannedRun, Report, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
@@ -125,7 +125,7 @@ def _make_side_by_side(
     if not all(isinstance(one, str) for one in callbacks):
         raise UserError(f"jobs is {jobs}, and other processes have no callbacks of this one. Expected import paths.")
     tasks = [
-        Task(place.name, experiment, place, (tuple(callbacks), track))
+        PlannedRun(place.name, experiment, place, (tuple(callbacks), track))
         for place, experiment in zip(places, experiments, strict=True)
         if not is_finished(experiment, place)
     ]

@@ -2,6 +2,7 @@
 memory by whoever drove it."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,10 +145,26 @@ class Run(HasFigures):
         return known
 
     def per_client(self, name: str, evaluation: int) -> np.ndarray:
-        """A number of every client at one evaluation (-1: the last), NaN where it is null; empty if there is none."""
+        """A number of every client at one evaluation (-1: the last), NaN where it is null or the client is not
+        evaluated; empty if there is none."""
         row = self.evaluations[evaluation] if self.evaluations else {}
-        values = row.get(name)
-        return np.array(() if values is None else values, dtype=float)
+        values, sample = row.get(name), row.get("sample")
+        known = np.array(() if values is None else values, dtype=float)
+        if sample is None or len(known) != len(sample):
+            return known
+        of_all = np.full(int(self.config["clients"]), np.nan)
+        of_all[np.array(sample, int)] = known
+        return of_all
+
+    def standard_error(self) -> float | None:
+        """Of the accuracy of used models at the end, where it is that of a random sample of the clients: its standard
+        deviation over samples of this size, drawn without replacement. None where all clients are evaluated."""
+        sample = self.evaluations[-1].get("sample") if self.evaluations else None
+        if sample is None or len(sample) < 2:
+            return None
+        used, clients = self.final_per_client("used"), self.clients()
+        spread = float(np.nanstd(used, ddof=1))
+        return spread * math.sqrt((1 - len(sample) / clients) / len(sample))
 
     def clients(self) -> int:
         """How many clients there are, also those that never handed in an update."""

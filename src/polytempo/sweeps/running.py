@@ -15,7 +15,7 @@ from polytempo.report.facts.scales import common_scale
 from polytempo.report.notebook import runs_line
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished, write_json
-from polytempo.sim.executors.side_by_side import Report, Task, side_by_side
+from polytempo.sim.executors.side_by_side import PlannedRun, Report, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
@@ -157,7 +157,9 @@ def _all_of(
     """These trials with all seeds."""
     trials = [
         [
-            Task(_words(assigned), experiment_with(base, assigned, seed), directory / _label(assigned) / f"seed-{seed}")
+            PlannedRun(
+                _words(assigned), experiment_with(base, assigned, seed), directory / _label(assigned) / f"seed-{seed}"
+            )
             for seed in _seeds(base, plan)
         ]
         for assigned in choices
@@ -178,7 +180,7 @@ def _all_of(
     ]
 
 
-def _directories(trial: Sequence[Task]) -> list[Path]:
+def _directories(trial: Sequence[PlannedRun]) -> list[Path]:
     return [task.directory for task in trial]
 
 
@@ -191,7 +193,7 @@ def _finish(experiment: Experiment, directory: Path) -> str:
     return ""
 
 
-def _loaded(tasks: Sequence[Task]) -> list[Run]:
+def _loaded(tasks: Sequence[PlannedRun]) -> list[Run]:
     return [Run.load(task.directory) for task in tasks if is_finished(task.experiment, task.directory)]
 
 

@@ -48,9 +48,7 @@ class DynamicClusters(Clustered, ABC):
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
     gamma: float = Field(0.15, gt=0, description="a cluster splits when alpha_c < eigengap^gamma")
     source: Literal["delta", "weights"] = Field("delta", description="what is compared: local progress or raw weights")
-    memory: float = Field(
-        1.0, ge=0, le=1, description="weight of a pair's earlier cosines; 0: only the last counts"
-    )
+    memory: float = Field(1.0, ge=0, le=1, description="weight of a pair's earlier cosines; 0: only the last counts")
     coverage: float = Field(0.9, ge=0, le=1, description="share of a cluster's pairs compared before it may split")
     budget: int | None = Field(None, ge=0, description="M, entries in all buffers (default: ten per client)")
     patience: Annotated[float | None, OR_NONE] = Field(
