@@ -1,11 +1,12 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
+# `make test-extras` installs everything optional into .venv-extras and runs the tests that need it.
 # `make crash-states` tries thousands of states that a power cut may leave of a journal (minutes; needs Linux and cc).
 # `make bench DATA_DIR=...` measures what docs/results says, on the MNIST, CIFAR-10 and AG News in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
-.PHONY: demo test crash-states bench clean
+.PHONY: demo test test-extras crash-states bench clean
 
 demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --partition dirichlet:0.3 --test-share 0.5 \
@@ -15,7 +16,12 @@ test: .venv/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 client/src/polytempo_client
 	$(BIN)/pytest -n 2 -rs
+
+test-extras: .venv-extras/installed
+	POLYTEMPO_TEST_EXTRAS=required .venv-extras/bin/pytest -n 2 -rs tests/contract/test_adapters.py tests/examples \
+		tests/report/test_comparison.py tests/sweeps tests/track tests/world/data
 
 crash-states: .venv/installed-test
 	POLYTEMPO_CRASH_STATES=all $(BIN)/pytest -s tests/serve/journal/test_crash_states.py
@@ -34,21 +40,29 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/service/serving_faults.py
 	$(BIN)/python benchmarks/micro/encoding.py
 	$(BIN)/python benchmarks/micro/screening.py
+	$(BIN)/python benchmarks/micro/bootstrap_coverage.py
 	$(BIN)/python benchmarks/service/soak.py
+	$(BIN)/python benchmarks/client/footprint.py
+	$(BIN)/python benchmarks/client/exchange.py
 	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity \
 		fedcompass-table1 fedcompass-table3 fedcompass-speed-change \
 		pace-table2 pace-table3 pace-table4 pace-ablation robust compression; do \
 		$(BIN)/polytempo bench $$bench $(if $(DATA),$(DATA),--quick) || exit 1; \
 	done
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml client/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ./client --editable .
 	touch $@
 
 .venv/installed-test: .venv/installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ./client --editable '.[test]'
+	touch $@
+
+.venv-extras/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-extras
+	.venv-extras/bin/pip install --quiet --constraint constraints.txt --editable '.[test-extras]'
 	touch $@
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv .venv-extras build dist src/*.egg-info client/build client/dist client/src/*.egg-info

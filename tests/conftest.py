@@ -1,6 +1,7 @@
 """For all tests."""
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,21 +9,30 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from polytempo.serve.client import connection as connection_module
 from polytempo.serve.journal.files import store as files
 from polytempo.serve.journal.postgres import store as database_store
 from polytempo.sim import run as run_module
+from polytempo_client.session import search as search_module
+from support.clusters import PRIVATE
 from support.postgres import Server, postgres
 from support.serving import Running, running
 
 settings.register_profile("untimed", deadline=None)  # no test is timed: machines are busy, and first calls compile
 settings.load_profile("untimed")
+os.environ.update(PRIVATE)  # Ray reads it when it is imported
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from support.scheduling import OneCluster  # here, because a run in one process needs no pytest-xdist
+
+    return OneCluster(config, log)
 
 
 @pytest.fixture(autouse=True)
 def _logs_go_where_they_went() -> Iterator[None]:
     """A test that runs a command, which says where logs go, says so for no other test."""
-    logger = logging.getLogger("polytempo.serve")
+    logger = logging.getLogger("polytempo")
     before = list(logger.handlers), logger.propagate, logger.level
     yield
     logger.handlers, logger.propagate, logger.level = before
@@ -54,8 +64,8 @@ def bodies_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that lost their server try again at once."""
-    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(search_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(search_module, "LONGEST_PAUSE", 0.05)
 
 
 @pytest.fixture

@@ -26,19 +26,21 @@ CHOSEN = ("uci-har", "wisdm", "mit-bih", "mnist-groups-fast", "mnist-iid", "fash
 
 
 def constant(name: str, value: object) -> Callable[[], AbstractContextManager[Any]]:
-    return lambda: patch(f"polytempo.{name}", value)
+    return lambda: patch(name, value)
 
 
 WITHOUT: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "concerto": ExitStack,
-    "branches": constant("strategies.methods.concerto.Directions.grouping", lambda self, clients: _one_group(clients)),
-    "rehearsals with new lines": constant("strategies.methods.concerto.REHEARSALS", 0),
-    "rehearsals where it would keep much": constant("learn.personal.KEEPS_MUCH", float("inf")),
-    "starting from its own": constant("learn.personal.KEEPING", 0.0),
-    "the choice of what to use (always its own)": constant("learn.rules.jury.using", lambda *_: 0.0),
-    "the average of its own": constant("learn.personal.AVERAGING", 1.0),
-    "the tryout": constant("strategies.parts.tryout.Tryout.plays_solo", lambda *_: False),
-    "the jury's rows given back": constant("learn.personal.ENOUGH_SOLO_TASKS", float("inf")),
+    "branches": constant(
+        "polytempo.strategies.methods.concerto.Directions.grouping", lambda self, clients: _one_group(clients)
+    ),
+    "rehearsals with new lines": constant("polytempo.strategies.methods.concerto.REHEARSALS", 0),
+    "rehearsals where it would keep much": constant("polytempo_client.personal.rule.KEEPS_MUCH", float("inf")),
+    "starting from its own": constant("polytempo_client.personal.rule.KEEPING", 0.0),
+    "the choice of what to use (always its own)": constant("polytempo.learn.rules.jury.using", lambda *_: 0.0),
+    "the average of its own": constant("polytempo_client.personal.rule.AVERAGING", 1.0),
+    "the tryout": constant("polytempo.strategies.parts.tryout.Tryout.plays_solo", lambda *_: False),
+    "the jury's rows given back": constant("polytempo_client.personal.rule.ENOUGH_SOLO_TASKS", float("inf")),
 }
 
 

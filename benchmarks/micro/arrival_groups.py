@@ -16,8 +16,8 @@ from math import ceil, log
 
 import numpy as np
 
-from polytempo.core.streams import stream
 from polytempo.strategies.parts.compass import Compass
+from polytempo_client.streams import stream
 
 FEWEST = 20
 CLIENTS = (5, 10, 20)

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.model.rows import l1
-from polytempo.core.model.schema import Schema
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.parts.echo import Echo
+from polytempo_client.model.schema import Schema
 
 CLIENTS, PARAMETERS, UPDATES = 100, 600_000, 200
 RULES: dict[str, dict[str, Any]] = {

@@ -25,6 +25,7 @@ from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Work
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
+from polytempo.sim.executors.threads import Threads
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.history import History
 from polytempo.sim.simulator import Simulator
@@ -88,12 +89,12 @@ def measure(dataset: Dataset, clients: int, updates: int, **parameters: float) -
     strategy.begin(Setting(initial, learner.schema, WORK, planned_updates=updates))
     world = World(federation, make_devices("slow:0.3x5", clients, seed=0), learner)
     stop = Stop(updates=updates)
-    simulator = Simulator(strategy, world, stop, eval_every=10**9, workers=WORKERS, history=History())
+    simulator = Simulator(strategy, world, stop, 10**9, Threads(world.worker(), WORKERS), History())
     readings: list[tuple[float, float, float, float]] = []
 
     def after_event() -> None:
         if simulator.updates in (1, updates - 1) and len(readings) < 2:
-            spent = simulator.pool.spent()
+            spent = simulator.executor.spent()
             readings.append((time.perf_counter(), spent.working_wall, time.process_time(), spent.training_cpu))
 
     simulator.run(after_event)

@@ -26,11 +26,11 @@ import torch
 from torch import Tensor
 
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
-from polytempo.core.streams import stream
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.pace import Pace
 from polytempo.strategies.parts.graph import project_simplex
+from polytempo_client.model.schema import Schema
+from polytempo_client.streams import stream
 
 cvxpy: Any = None
 with suppress(ImportError):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from polytempo.core.streams import stream
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies.parts.echo import Echo
 from polytempo.strategies.parts.echo_predictor import LAST
+from polytempo_client.streams import stream
 
 HEAD = '''\
 """States of one cluster over 1,210 aggregations, of which EchoPFL's predictor learns before it is used: how much each

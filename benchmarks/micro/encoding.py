@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from polytempo.core.model.encodings import ErrorFeedback, nbytes_of, parse_encoding
-from polytempo.core.streams import stream
+from polytempo_client.model.encodings import ErrorFeedback, nbytes_of, parse_encoding
+from polytempo_client.streams import stream
 
 REPEATS = 50
 

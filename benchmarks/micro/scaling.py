@@ -16,6 +16,7 @@ from torch import nn
 from polytempo.core.orders import Work
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
+from polytempo.sim.executors.threads import Threads
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.history import History
 from polytempo.sim.simulator import Simulator
@@ -42,7 +43,7 @@ def build(clients: int) -> Simulator:
     strategy.begin(Setting(initial_vector(module), learner.schema, work, Quota(count=10)))
     federation = make_federation(dataset, "iid", clients, seed=0)
     world = World(federation, make_devices("slow:0.3x5", clients, seed=0), learner)
-    return Simulator(strategy, world, Stop(updates=EVENTS), eval_every=10**9, workers=1, history=History())
+    return Simulator(strategy, world, Stop(updates=EVENTS), 10**9, Threads(world.worker(), 1), History())
 
 
 def seconds_per_event(clients: int) -> float:

@@ -9,12 +9,12 @@ import torch
 from encoding import milliseconds
 
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Work
-from polytempo.core.streams import stream
 from polytempo.strategies import Setting
 from polytempo.strategies.parts.asynchronous import Asynchronous
 from polytempo.strategies.parts.robust import Mix, Robust
+from polytempo_client.model.schema import Schema
+from polytempo_client.streams import stream
 
 CLIENTS = 40
 

@@ -22,10 +22,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.orders import Work
-from polytempo.core.streams import stream
 from polytempo.learn.engines import make_engine
 from polytempo.learn.job import Engine, Job, make_batches
 from polytempo.learn.models import Inputs, build_model
+from polytempo_client.streams import stream
 
 CLIENTS = 8
 SAMPLES = 640

@@ -38,12 +38,12 @@ from serving_load import OPTIONS, Conversation, memory, model_tensors, pieces_of
 
 from polytempo import Client
 from polytempo.serve.access.certs import make_certs
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.paths import OPERATIONS
-from polytempo.serve.protocol.framing import SESSION
-from polytempo.serve.protocol.wire_pb2 import Head, Hello, Push, Ready
 from polytempo.serve.server.operations import Limits
+from polytempo_client.protocol.framing import SESSION
+from polytempo_client.protocol.wire_pb2 import Head, Hello, Push, Ready
+from polytempo_client.session.credentials import read_token
 
 PARAMETERS, PROBES = 1_000, 8
 """Numbers in the model; clients that join while others attack."""

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.core.streams import stream
 from polytempo.learn.learner import Assignment
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.server.checks import LARGEST_NORM
@@ -30,6 +29,7 @@ from polytempo.serve.server.operations import Operations
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.world import World, make_world
 from polytempo.testing.hosting import BARE, Hosted, hosted
+from polytempo_client.streams import stream
 
 HONEST = 10
 ATTACKER = HONEST

@@ -34,25 +34,25 @@ from safetensors.numpy import save_file
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Order, SetTimer
-from polytempo.core.streams import stream
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client import connection
-from polytempo.serve.client.client import Client
 from polytempo.serve.journal import snapshots, store
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.logs import log_to
 from polytempo.serve.paths import DATABASE
-from polytempo.serve.process.running import serve_until
+from polytempo.serve.process.running import lead_until
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.network.outbox import Outbox
 from polytempo.serve.server.network.sessions import Server
 from polytempo.serve.server.operations import Limits, Operations
 from polytempo.serve.server.shared import Shared
 from polytempo.strategies import Strategy
+from polytempo_client.client import Client
+from polytempo_client.logs import log_to
+from polytempo_client.session import search
+from polytempo_client.session.credentials import read_token
+from polytempo_client.streams import stream
 
 SNAPSHOT_EVENTS = 40
 """So few that a good part of the time goes into snapshots."""
@@ -117,7 +117,7 @@ def serve(tell: Connection, directory: Path, strategy: str, port: int) -> None:
         server = Server(host.submit, opened.service.schema, shared)
         server.listen(f"127.0.0.1:{port}", None)
         tell.send("listening")
-        await serve_until(asyncio.Event(), host, server, shared.access)
+        await lead_until(asyncio.Event(), host, server, shared)
 
     asyncio.run(run())
 
@@ -128,7 +128,7 @@ class ServerProcess:
     def __init__(self, directory: Path, strategy: str, port: int) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
-            ["polytempo.serve.process.running", "polytempo.serve.client.client", "polytempo.serve.journal.replay"]
+            ["polytempo.serve.process.running", "polytempo_client.client", "polytempo.serve.journal.replay"]
         )
         self._pipe, tell = context.Pipe(duplex=False)
         self._process = context.Process(target=serve, args=(tell, directory, strategy, port), daemon=True)
@@ -350,7 +350,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     # The clients share this process and come back at once: the next server has to be under load when it is killed.
-    connection.FIRST_PAUSE = connection.LONGEST_PAUSE = 0.1
+    search.FIRST_PAUSE = search.LONGEST_PAUSE = 0.1
     log_to(level="error")
     directory = Path(tempfile.mkdtemp(prefix="polytempo-faults-"))
     began = time.perf_counter()

@@ -27,15 +27,15 @@ import grpc.aio
 import numpy as np
 from safetensors.numpy import save_file
 
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.options import Endpoints, ServeOptions
 from polytempo.serve.process.running import serve
-from polytempo.serve.protocol.bodies import entry_of, make_body
-from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SESSION, frames
-from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Push, Ready
+from polytempo_client.protocol.bodies import entry_of, make_body
+from polytempo_client.protocol.framing import CHANNEL_OPTIONS, SESSION, frames
+from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello, Push, Ready
+from polytempo_client.session.credentials import read_token
 
 CASES = [(1_000, 4), (1_000, 200), (600_000, 4), (600_000, 200)]
 SYNCED_BYTES = 2_400_000

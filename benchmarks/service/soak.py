@@ -35,8 +35,8 @@ from soak_account import Account, Checked, broken_bounds, check, draw, linked_co
 from soak_clients import Plan, run_clients
 from soak_operator import Operator
 
-from polytempo.core.streams import stream
 from polytempo.serve.access.certs import make_client_certificate
+from polytempo_client.streams import stream
 
 PATIENCE = 30.0
 SETTINGS = f'patience = {PATIENCE}\n[log]\nfile = "service.log"\nbytes = 4_194_304\nkept = 3\n'

@@ -18,13 +18,13 @@ import numpy as np
 from serving_load import OPTIONS, Conversation, model_tensors
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.encodings import parse_encoding
-from polytempo.core.streams import stream
-from polytempo.serve.access.credentials import read_token
-from polytempo.serve.client.enrolment import enrol_client
-from polytempo.serve.protocol.bodies import entry_of, make_body
-from polytempo.serve.protocol.framing import SESSION, frames
-from polytempo.serve.protocol.wire_pb2 import Head, Hello, Leave, Pull, Push, Ready
+from polytempo_client.model.encodings import parse_encoding
+from polytempo_client.protocol.bodies import entry_of, make_body
+from polytempo_client.protocol.framing import SESSION, frames
+from polytempo_client.protocol.wire_pb2 import Head, Hello, Leave, Pull, Push, Ready
+from polytempo_client.session.credentials import read_token
+from polytempo_client.session.enrolment import enrol_client
+from polytempo_client.streams import stream
 
 ANSWER_LIMIT = 60.0
 """Seconds after which a client without an answer, on a connection that stands, counts as hanging."""

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.core.streams import stream
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.paths import BACKUP_PUBLIC_KEY, DATABASE
 from polytempo.serve.process.backup import back_up, restore
+from polytempo_client.session.credentials import read_token
+from polytempo_client.streams import stream
 
 EVERY = {"look": 5.0, "reload": 47.0, "revoke": 29.0, "let in again": 1.0, "back up": 113.0}
 """Seconds between two of each."""

@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from polytempo.api import compare, simulate
-    from polytempo.core.model.encodings import Encodings
     from polytempo.learn.goals import Goal
     from polytempo.learn.metrics import Metric
-    from polytempo.learn.privacy import Privacy
     from polytempo.report.comparison import Comparison
     from polytempo.report.differences import differences
     from polytempo.report.run import Run
-    from polytempo.serve.client.client import Client
-    from polytempo.serve.client.ledger import Ledger
-    from polytempo.serve.client.personal import judged
     from polytempo.sweeps.running import sweep
     from polytempo.track.callback import Callback
+    from polytempo_client.client import Client
+    from polytempo_client.model.encodings import Encodings
+    from polytempo_client.privacy import Privacy
+    from polytempo_client.updates.ledger import Ledger
+    from polytempo_client.updates.own_rule import judged
 
 __all__ = [
     "Callback",
@@ -37,17 +37,17 @@ __all__ = [
 
 _HOMES = {
     "Callback": "polytempo.track.callback",
-    "Client": "polytempo.serve.client.client",
+    "Client": "polytempo_client.client",
     "Comparison": "polytempo.report.comparison",
-    "Encodings": "polytempo.core.model.encodings",
+    "Encodings": "polytempo_client.model.encodings",
     "Goal": "polytempo.learn.goals",
-    "Ledger": "polytempo.serve.client.ledger",
+    "Ledger": "polytempo_client.updates.ledger",
     "Metric": "polytempo.learn.metrics",
-    "Privacy": "polytempo.learn.privacy",
+    "Privacy": "polytempo_client.privacy",
     "Run": "polytempo.report.run",
     "compare": "polytempo.api",
     "differences": "polytempo.report.differences",
-    "judged": "polytempo.serve.client.personal",
+    "judged": "polytempo_client.updates.own_rule",
     "simulate": "polytempo.api",
     "sweep": "polytempo.sweeps.running",
 }

@@ -1,19 +1,22 @@
 """The Python interface: ``simulate`` runs a strategy and returns a Run with its figures, history and plots,
 ``compare`` runs several under the same conditions and returns a Comparison."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
+from polytempo.core.errors import UserError
+from polytempo.core.given import described
 from polytempo.report.comparison import Comparison
-from polytempo.report.notebook import live_progress
+from polytempo.report.notebook import Show, live_progress
 from polytempo.report.run import Run
 from polytempo.sim.comparing import experiments_to_compare
 from polytempo.sim.directory import is_finished
+from polytempo.sim.executors.side_by_side import Report, Task, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
-from polytempo.sim.run import Progress, run_experiment
+from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
 from polytempo.track.callback import Callback
 from polytempo.track.trackers import import_callback, make_trackers
@@ -24,7 +27,7 @@ def simulate(
     strategy: str | type[Strategy] | Strategy,
     *,
     out: str | Path | None = None,
-    progress: Callable[[Progress], None] | Literal[False] | None = None,
+    progress: Show | Literal[False] | None = None,
     objects: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callback | str] = (),
     track: str | Sequence[str] = (),
@@ -39,14 +42,15 @@ def simulate(
     unless ``progress`` is False or a function that is told of it."""
     experiment = make_experiment(strategy=strategy, **settings)
     directory = None if out is None else Path(out)
-    with _shown(progress, experiment.strategy) as show:
+    with _shown(progress) as begun:
+        show = begun(experiment.strategy)
         return simulate_experiment(experiment, directory, show, objects, callbacks=_told(callbacks, track))
 
 
 def simulate_experiment(
     experiment: Experiment,
     directory: Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Show | None = None,
     objects: Mapping[str, Any] | None = None,
     reuse: bool = False,
     callbacks: Sequence[Callback] = (),
@@ -67,43 +71,85 @@ def simulate_experiment(
 
 
 def compare(
-    strategies: Sequence[str],
+    strategies: Sequence[str | type[Strategy] | Strategy],
     *,
     seeds: int = 3,
     out: str | Path | None = None,
-    progress: Callable[[Progress], None] | Literal[False] | None = None,
+    progress: Show | Literal[False] | None = None,
     begin: Callable[[str], None] | None = None,
+    jobs: int = 1,
+    finished: Report | None = None,
     callbacks: Sequence[Callback | str] = (),
     track: str | Sequence[str] = (),
     parameters: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Simulate several strategies under the same conditions, each with so many seeds from ``seed`` on. Settings are
-    those of ``simulate``. A parameter ``name`` goes to every strategy that has it, ``strategy.name`` to that one.
+    """Simulate several strategies, names, classes or instances, under the same conditions, each with so many seeds from
+    ``seed`` on. Settings are those of ``simulate``. A parameter ``name`` goes to every strategy that has it,
+    ``strategy.name`` to that one.
     ``begin`` is told before each run what it is. With ``out``, the runs are kept below that directory with one report
     on all; runs that are finished there are not run again, and callbacks are told nothing of them. A callback that is
-    given by its import path is made for each run."""
+    given by its import path is made for each run. With ``jobs`` above 1 so many runs go on side by side, in processes
+    or, with an executor on Ray, as its tasks; ``finished`` is told how many are."""
     experiments = experiments_to_compare(strategies, seeds, parameters or {}, settings)
     directory = None if out is None else Path(out)
+    if jobs > 1:
+        _make_side_by_side(experiments, directory, jobs, finished or (lambda *_: None), callbacks, track)
     runs: list[Run] = []
-    for experiment in experiments:
-        label = run_label(experiment)
-        numbered = f"{label} ({len(runs) + 1} of {len(experiments)})"
-        if begin is not None:
-            begin(numbered)
-        place = None if directory is None else directory / label
-        with _shown(progress, numbered) as show:
-            told = _told(callbacks, track)
-            runs.append(simulate_experiment(experiment, place, show, reuse=True, callbacks=told))
+    with _shown(progress) as begun:
+        for label, experiment in zip(_labels(experiments), experiments, strict=True):
+            numbered = f"{label} ({len(runs) + 1} of {len(experiments)})"
+            if begin is not None:
+                begin(numbered)
+            place, told = None if directory is None else directory / label, _told(callbacks, track)
+            runs.append(simulate_experiment(experiment, place, begun(numbered), reuse=True, callbacks=told))
     comparison = Comparison(tuple(runs))
     if directory is not None:
-        comparison.report(directory / "report.html", " · ".join(strategies))
+        comparison.report(directory / "report.html")
     return comparison
 
 
-def run_label(experiment: Experiment) -> str:
-    """The name of a run's directory in a comparison."""
-    return f"{fit_for_a_path(experiment.strategy)}-seed{experiment.seed}"
+def _make_side_by_side(
+    experiments: Sequence[Experiment],
+    directory: Path | None,
+    jobs: int,
+    finished: Report,
+    callbacks: Sequence[Callback | str],
+    track: str | Sequence[str],
+) -> None:
+    """Leave finished runs in their directories."""
+    if directory is None:
+        raise UserError(f"jobs is {jobs}, and runs side by side lie in directories. Expected out, too.")
+    if not all(isinstance(one, str) for one in callbacks):
+        raise UserError(f"jobs is {jobs}, and other processes have no callbacks of this one. Expected import paths.")
+    tasks = [
+        Task(label, experiment, directory / label, (tuple(callbacks), track))
+        for label, experiment in zip(_labels(experiments), experiments, strict=True)
+        if not is_finished(experiment, directory / label)
+    ]
+    done = len(experiments) - len(tasks)
+    finished(done, len(experiments), "")
+    for place, _ in side_by_side(_make_one, tasks, jobs):
+        done += 1
+        finished(done, len(experiments), tasks[place].label)
+
+
+def _make_one(
+    experiment: Experiment, directory: Path, callbacks: Sequence[Callback | str], track: str | Sequence[str]
+) -> None:
+    simulate_experiment(experiment, directory, callbacks=_told(callbacks, track))
+
+
+def _labels(experiments: Sequence[Experiment]) -> list[str]:
+    """The names of their directories in a comparison. Of instances of one class, the second has a 2 behind its name."""
+    labels: list[str] = []
+    for experiment in experiments:
+        name, seed, number = fit_for_a_path(experiment.strategy), experiment.seed, 2
+        label = f"{name}-seed{seed}"
+        while label in labels:
+            label, number = f"{name}-{number}-seed{seed}", number + 1
+        labels.append(label)
+    return labels
 
 
 def fit_for_a_path(text: str) -> str:
@@ -112,18 +158,18 @@ def fit_for_a_path(text: str) -> str:
 
 
 @contextmanager
-def _shown(
-    progress: Callable[[Progress], None] | Literal[False] | None, label: str
-) -> Iterator[Callable[[Progress], None] | None]:
-    """What is told of the progress: what was given or, in a notebook, a line of its own."""
+def _shown(progress: Show | Literal[False] | None) -> Iterator[Callable[[str], Show | None]]:
+    """What is told of the progress of a run with this label: what was given or, in a notebook, a line of its own."""
     if progress is None:
-        with live_progress(label) as line:
-            yield line
+        with live_progress() as begin:
+            yield begin
     else:
-        yield progress or None
+        yield lambda label: progress or None
 
 
 def _told(callbacks: Sequence[Callback | str], track: str | Sequence[str]) -> list[Callback]:
     """The callbacks of one run: the objects as they are, import paths and trackers made anew."""
+    if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
+        raise UserError(f"callbacks is {described(callbacks)}. Expected a list of callbacks, or of their import paths.")
     own = [import_callback(one) if isinstance(one, str) else one for one in callbacks]
     return [*own, *make_trackers([track] if isinstance(track, str) else track)]

@@ -5,22 +5,9 @@ from polytempo.core.branch import Branch
 from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
 from polytempo.core.model.rows import Compare, Sums, meet_rows, sum_rows
-from polytempo.core.orders import (
-    Candidates,
-    Due,
-    Objective,
-    Order,
-    Orders,
-    Personal,
-    Report,
-    Send,
-    SetTimer,
-    Train,
-    Work,
-)
+from polytempo.core.orders import Candidates, Due, Objective, Order, Orders, Report, Send, SetTimer, Train, Work
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.stateful import Attributes, stateful
-from polytempo.core.streams import stream
 from polytempo.learn.questions import Asked, question
 from polytempo.strategies import Setting, Strategy, make_strategy, strategy
 from polytempo.strategies.base.participation import Participation, Quota
@@ -39,6 +26,8 @@ from polytempo.strategies.parts.rounds import Rounds, mean_delta, weighted_mean
 from polytempo.strategies.parts.similarity import Similarity
 from polytempo.strategies.parts.spectral import eigengap, spectral_parts
 from polytempo.strategies.parts.staleness import Constant, Hinge, Polynomial, Staleness
+from polytempo_client.personal.told import Personal
+from polytempo_client.streams import stream
 
 __all__ = [
     "Arrival",

@@ -34,6 +34,27 @@ def test_every_option_of_the_contract_is_there(polytempo, tmp_path):
     assert json.loads((tmp_path / "here/config.json").read_text())["parameters"]["buffer_size"] == 2
 
 
+def test_the_target_may_or_may_not_be_the_end(polytempo):
+    short = (
+        "run",
+        "fedasync",
+        "--clients",
+        4,
+        "--updates",
+        8,
+        "--target",
+        0.01,
+        "--eval-every",
+        2,
+        "--json",
+        "--quiet",
+    )
+    ended = [
+        json.loads(polytempo(*short, *flag)[1])["updates"] for flag in (["--stop-at-target"], ["--no-stop-at-target"])
+    ]
+    assert ended == [0, 8]
+
+
 def test_initial_weights_come_from_a_file(polytempo, tmp_path):
     size = 64 * 100 + 100 + 100 * 10 + 10
     np.save(tmp_path / "zeros.npy", np.zeros(size, np.float32))
@@ -111,6 +132,7 @@ def write_bad_files(folder):
     (folder / "latin.toml").write_bytes(b'strategy = "fedasync" # \xe9\n')
     (folder / "number.toml").write_text('strategy = "fedasync"\nparameters = 3\n')
     (folder / "nameless.toml").write_text("clients = 3\n")
+    (folder / "misplaced.toml").write_text('strategy = "casa"\npreset = "paper"\n')
     (folder / "outside.toml").write_text('strategy = "fedasync"\nout = "here"\n')
     (folder / "syntax.py").write_text("class Mine(:\n")
     (folder / "name.py").write_text("import os\n\nclass Mine(Strategie):\n    pass\n")
@@ -191,6 +213,9 @@ def write_bad_files(folder):
         (["run", "fedasync", "--devices", "lost.dev"], "dropout.probability: Input should be less than 1"),
         (["compare", "fedavg", "fedasink"], "Did you mean 'fedasync'"),
         (["compare", "fedavg", "--set", "mixing=0.5"], "parameter"),
+        (["compare", "casa", "fedavg", "casa"], "casa is named twice"),
+        (["run", "casa", "--set", "preset=papers"], "Parameters of casa: Unknown preset 'papers'."),
+        (["run", "misplaced.toml"], "preset is a parameter of casa"),
         (["report", "nowhere"], "No finished run"),
         (["list", "strategy"], "Did you mean 'strategies'"),
         (["bench", "baseline"], "Did you mean 'baselines'"),

@@ -122,6 +122,9 @@ def test_a_server_that_cannot_be_says_why(polytempo: Call, federation: Path, arg
         (["localhost", "--insecure"], "'localhost' is no address. Expected HOST:PORT"),
         (["http://localhost:1", "--insecure"], "Expected HOST:PORT"),
         (["localhost:1"], "Give --ca"),
+        (["--insecure"], "HOST:PORT, or --servers with several"),
+        (["localhost:1", "--servers", "localhost:2", "--insecure"], "HOST:PORT, or --servers with several"),
+        (["--servers", "localhost:1,localhost", "--insecure"], "'localhost' is no address"),
         (["localhost:1", "--ca", "nowhere.pem"], "There is no nowhere.pem"),
         (["localhost:1", "--insecure", "--data", "digit"], "Did you mean 'digits'?"),
         (["localhost:1", "--insecure", "--clients", "3"], "clients belongs to partition"),
@@ -156,6 +159,13 @@ def test_a_client_joins_in_plaintext_and_logs_what_it_trains(polytempo: Call, tm
         code, _, err = polytempo(*arguments, "--token", tmp_path / "stranger.token")
         assert code == 2
         assert "no client has this token" in err
+
+
+def test_a_client_joins_the_one_of_several_servers_that_is_there(polytempo: Call, tmp_path: Path) -> None:
+    with running(tmp_path, init=None) as server:
+        arguments = ("join", "--servers", f"127.0.0.1:1,{server.address}", "--insecure", "--engine", "eager")
+        code, _, _ = polytempo(*arguments, "--token", tmp_path / "client-1.token", "--updates", 1)
+        assert (code, server.host.service.members[1].updates) == (0, 1)
 
 
 def test_a_client_that_asks_when_it_wants_logs_why_and_what_came_back(polytempo: Call, tmp_path: Path) -> None:

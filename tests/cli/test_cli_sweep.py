@@ -24,6 +24,9 @@ def test_a_sweep_of_an_experiment_file_prints_json_and_goes_on(polytempo, tmp_pa
     assert found == json.loads((tmp_path / "s/sweep.json").read_text())
     assert (tmp_path / "m.pdf").exists()
     assert polytempo(*command)[1] == out
+    code, out, _ = polytempo(*command[:-2], "--csv", "--quiet")
+    assert (code, out.splitlines()[0]) == (0, "buffer_size,mean,deviation,low,high,seeds,best,test")
+    assert len(out.splitlines()) == 3
     code, out, _ = polytempo("report", "s", "--out", "r.html")
     assert code == 0
     assert "buffer size 4" in out

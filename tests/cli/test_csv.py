@@ -43,3 +43,4 @@ def test_lists_have_names_and_summaries(polytempo):
     assert {"mlp", "cnn"} <= {row["name"] for row in read(out)}
     assert all(row["summary"] for row in read(out))
     assert polytempo("list", "modells", "--csv")[0] == 2
+    assert "casa-table1" in {row["name"] for row in read(polytempo("bench", "list", "--csv")[1])}

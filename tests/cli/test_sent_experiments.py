@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from polytempo.cli.main import app
 from polytempo.core.errors import UserError
-from polytempo.core.registry import from_import_path
 from polytempo.sim.experiment import read_experiment
+from polytempo_client.imports import from_import_path
 
 CODE = """
 from pathlib import Path

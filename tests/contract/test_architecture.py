@@ -2,14 +2,11 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-import polytempo
-from support import ROOT
+from support import ROOT, named_in_docs
 
-PACKAGE = Path(polytempo.__file__).parent
 TEXT = (ROOT / "docs/architecture.md").read_text()
 WALKS = re.findall(r"## A walk: .*?(?=\n## )", TEXT, re.DOTALL)
 HOPS = [re.findall(r"^\| `([\w/]+\.py)` \| (.*) \|$", walk, re.MULTILINE) for walk in WALKS]
@@ -29,7 +26,7 @@ def test_a_walk_visits_no_file_twice(hops):
     ("file", "what"), [hop for hops in HOPS for hop in hops], ids=lambda text: text.split(".py")[0]
 )
 def test_a_hop_names_what_the_file_has(file, what):
-    tree = ast.parse((PACKAGE / file).read_text())
+    tree = ast.parse(named_in_docs(file).read_text())
     known = {
         node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     }
@@ -37,7 +34,9 @@ def test_a_hop_names_what_the_file_has(file, what):
     assert [name for name in named if name not in known] == []
 
 
-@pytest.mark.parametrize("name", re.findall(r"^\| `((?:core|sim|serve|learn)\.[\w.]+)` \|", TEXT, re.MULTILINE))
+@pytest.mark.parametrize(
+    "name", re.findall(r"^\| `((?:core|sim|serve|learn|polytempo_client)\.[\w.]+)` \|", TEXT, re.MULTILINE)
+)
 def test_every_type_in_the_table_exists(name):
     module, _, cls = name.rpartition(".")
-    assert f"class {cls}" in (PACKAGE / f"{module.replace('.', '/')}.py").read_text()
+    assert f"class {cls}" in named_in_docs(f"{module.replace('.', '/')}.py").read_text()

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from polytempo.core.state import digest
-from polytempo.serve.client.client import Client
 from polytempo.serve.client.join import order_of
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.protocol.wire_pb2 import Head, Ready
 from polytempo.strategies import strategies
 from polytempo.testing.contract import check_in_world
 from polytempo.testing.hosting import Hosted, ManualClock, restarted
 from polytempo.testing.scripts import CLIENTS, WORLDS, Happened, Replica, play, ready_follows, simulated
+from polytempo_client.client import Client
+from polytempo_client.protocol.wire_pb2 import Head, Ready
 from support.serving import running, settled
 
 OWN = ["support.serving:Refresher", "support.serving:Impatient", "support.choosy:Choosy"]

@@ -12,15 +12,22 @@ from typer.main import get_command
 
 from polytempo import simulate
 from polytempo.cli import main as cli
-from polytempo.core.registry import from_import_path
 from polytempo.learn.questions import questions
 from polytempo.papers import benches
+from polytempo_client import Client
+from polytempo_client.imports import from_import_path
 from support import ROOT
 from support.serving import running
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "deploy/README.md", *sorted(DOCS.rglob("*.md"))]
-FACADES = {"polytempo", "polytempo.methods", "polytempo.testing"}
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "client/README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "deploy/README.md",
+    *sorted(DOCS.rglob("*.md")),
+]
+FACADES = {"polytempo", "polytempo.methods", "polytempo.testing", "polytempo_client", "polytempo_client.errors"}
 
 
 def blocks(page):
@@ -236,6 +243,28 @@ def test_the_client_with_a_model_of_its_own_of_the_docs_takes_part(tmp_path, mon
         exec(here, names)
         assert list(server.host.service.strategy.reports) == [0]
     assert names["tensors"]["weight"].shape == (2, 2)
+
+
+def test_the_light_client_of_the_docs_takes_part(tmp_path):
+    runs, train, several, servers, ask = blocks(DOCS / "guides/light-client.md")
+    names = {"number_of_samples": 5, "x": np.zeros((6, 2), np.float32), "y": np.zeros(6), "Client": Client}
+    with running(tmp_path) as server:
+        here = re.sub(r"Client\(.*?\) as", "connect() as", runs).replace("from polytempo_client import Client\n", "")
+        exec(here, names | {"connect": lambda: server.client(0), "train": lambda tensors: tensors})
+        assert server.host.service.members[0].updates == 20
+        exec(
+            several.replace("7733", "1").replace("127.0.0.1:7734", server.address),
+            connected := names | {"token": server.token(1)},
+        )
+        with connected["client"] as client:
+            client.run(lambda task: (task.tensors, 5), updates=1)
+        exec(servers, names)
+        assert names["servers"].give_up_after == 3600
+        exec(train, names)
+        exec(ask, names)
+        with server.client(2) as client:
+            client.run(names["train"], updates=1, ask=names["ask"])  # the next one would wait for ten minutes
+        assert server.host.service.members[2].updates == 1
 
 
 def commands(group, prefix=""):

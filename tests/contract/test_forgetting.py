@@ -11,7 +11,6 @@ from torch import Tensor
 
 from polytempo.core.branch import branches
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Orders
 from polytempo.core.state import pack
 from polytempo.serve.journal.settings import ServiceSettings
@@ -22,6 +21,7 @@ from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.robust import Robust, parse_robust
 from polytempo.testing.building import simulator
 from polytempo.testing.scripts import Call, Recorder, Simulation, simulated
+from polytempo_client.model.schema import Schema
 
 CLIENT = 1
 SAMPLES = 7919

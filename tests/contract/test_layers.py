@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import polytempo
+from support import CLIENT
+from support import PACKAGE as ROOT
 from support.absence import HEAVY, without
 
-ROOT = Path(polytempo.__file__).parent
 LEVEL = {
     "core": 0,
     "world": 1,
@@ -35,15 +36,38 @@ SERVE = {
     "addresses": 0,
     "storage": 1,
     "state": 1,
-    "protocol": 2,
     "journal": 3,
     "access": 4,
     "server": 5,
     "client": 5,
     "operators": 6,
+    "conform": 6,
     "process": 7,
 }
 """The rooms of serve/, and the modules that all of them share."""
+LIGHT = {
+    "errors": 0,
+    "logs": 0,
+    "memory": 0,
+    "streams": 0,
+    "work": 0,
+    "imports": 1,
+    "disk": 1,
+    "model": 1,
+    "personal": 1,
+    "privacy": 1,
+    "asking": 2,
+    "protocol": 2,
+    "session": 3,
+    "keeping": 3,
+    "updates": 4,
+    "ask_when": 4,
+    "inbox": 4,
+    "client": 5,
+    "leaving": 6,
+    "cli": 7,
+}
+"""The rooms of the client's distribution."""
 STRATEGIES = {"base": 0, "parts": 1, "methods": 2, "settings": 3}
 """The rooms of strategies/, and above them the settings, which put a method and robust mixing together."""
 ROOMS = {"serve": SERVE, "strategies": STRATEGIES}
@@ -89,11 +113,11 @@ def test_imports_go_down_only(path):
 
 def test_every_purpose_of_a_random_stream_belongs_to_one_module():
     users: dict[str, set[str]] = {}
-    for path in ROOT.rglob("*.py"):
+    for path in [*ROOT.rglob("*.py"), *CLIENT.rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "stream":
                 purpose = ast.literal_eval(node.args[1])
-                users.setdefault(purpose, set()).add(str(path.relative_to(ROOT)))
+                users.setdefault(purpose, set()).add(str(path))
     assert len(users) > 10
     assert {purpose: modules for purpose, modules in users.items() if len(modules) > 1} == {}
 
@@ -109,6 +133,17 @@ def test_imports_between_rooms_go_down_only(path):
     names = [name.split(".") for name in imported(path) if name.startswith(f"polytempo.{layer}.")]
     for other in {parts[2] for parts in names}:
         assert other == room or rooms.get(other, len(rooms)) < rooms[room], f"{room} imports {other}"
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in CLIENT.rglob("*.py") if p.parent != CLIENT or not p.stem.startswith("__")], ids=str
+)
+def test_the_clients_distribution_imports_down_only_and_nothing_of_polytempo(path):
+    names = imported(path)
+    assert not [name for name in names if name.partition(".")[0] == "polytempo"]
+    room = path.relative_to(CLIENT).parts[0].removesuffix(".py")
+    for other in {name.split(".")[1] for name in names if name.startswith("polytempo_client.")}:
+        assert other == room or LIGHT[other] < LIGHT[room], f"{room} imports {other}"
 
 
 @pytest.mark.parametrize("layer", ROOMS)
@@ -135,24 +170,10 @@ def test_the_command_line_and_a_service_start_without_what_only_reports_and_data
     assert {"sklearn", "matplotlib", "scipy.special", "scipy.stats", "scipy.ndimage"}.isdisjoint(modules)
 
 
-LIGHT = [
-    "polytempo",
-    "polytempo.core.model.encodings",
-    "polytempo.core.model.schema",
-    "polytempo.learn.jury",
-    "polytempo.learn.personal",
-    "polytempo.learn.privacy",
-    *(f"polytempo.serve.protocol.{path.stem}" for path in (ROOT / "serve/protocol").glob("[!_]*.py")),
-    "polytempo.serve.client.client",
-    "polytempo.serve.client.connection",
-    "polytempo.serve.client.enrolment",
-    "polytempo.serve.client.kept_task",
-    "polytempo.serve.client.ledger",
-    "polytempo.serve.client.memory",
-    "polytempo.serve.client.personal",
-    "polytempo.serve.client.tls",
-    "polytempo.serve.client.uploads",
-]
+def modules_of_the_client() -> list[str]:
+    """All of them, but for what is generated, and the module that runs the command."""
+    files = [path.relative_to(CLIENT.parent).with_suffix("") for path in CLIENT.rglob("*.py")]
+    return sorted(".".join(file.parts).removesuffix(".__init__") for file in files if file.stem != "__main__")
 
 
 def loaded_without(absent: set[str], modules: list[str]) -> set[str]:
@@ -163,14 +184,14 @@ def loaded_without(absent: set[str], modules: list[str]) -> set[str]:
     return {module.partition(".")[0] for module in done.stdout.split()}
 
 
-def test_what_a_light_client_needs_imports_numpy_and_grpc_only():
-    loaded = loaded_without(HEAVY, LIGHT)
+def test_the_clients_distribution_imports_numpy_and_grpc_only():
+    loaded = loaded_without(HEAVY, ["polytempo", *modules_of_the_client()])
     assert {"numpy", "grpc", "google"} <= loaded
     assert HEAVY.isdisjoint(loaded)
 
 
 def test_everything_that_starts_can_be_imported_where_there_is_no_fcntl():
-    starts = ["polytempo.cli.main", "polytempo.serve.client.client", "polytempo.serve.process.running"]
+    starts = ["polytempo.cli.main", "polytempo_client.client", "polytempo.serve.process.running"]
     assert "fcntl" not in loaded_without({"fcntl"}, ["polytempo", "polytempo.api", *starts])
 
 

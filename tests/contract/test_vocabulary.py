@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-import polytempo
 from polytempo.cli import main as cli
-from support import ROOT
+from support import CLIENT, PACKAGE, ROOT, named_in_docs
 
-PACKAGE = Path(polytempo.__file__).parent
 GLOSSARY = (ROOT / "docs/glossary.md").read_text()
 WORDS, RETIRED_WORDS = GLOSSARY.split("## Retired words")
 
@@ -93,13 +91,21 @@ def uses(name: Name, retired: Retired) -> bool:
     return any(f"_{form}_" in words(name.text) for form in forms)
 
 
+FILES = [path for root in (PACKAGE, CLIENT) for path in sorted(root.rglob("*.py")) if not path.stem.endswith("_pb2")]
+
+
+def where_is(path: Path) -> str:
+    """A file as the docs name it."""
+    return str(path.relative_to(CLIENT.parent if CLIENT in path.parents else PACKAGE))
+
+
 def public(text: str) -> bool:
     return not text.startswith("_")
 
 
 def names_in(path: Path) -> Iterator[Name]:
     """Public names that a file defines: itself, classes, functions, attributes, keys of records, log events."""
-    where = str(path.relative_to(PACKAGE))
+    where = where_is(path)
     yield Name("module", path.parent.name if path.stem == "__init__" else path.stem, where)
     for node in ast.walk(ast.parse(path.read_text())):
         for kind, text in _names_of(node):
@@ -137,15 +143,14 @@ def names_of_the_command_line() -> Iterator[Name]:
 
 
 def names_of_the_protocol() -> Iterator[Name]:
-    for path in PACKAGE.rglob("*.proto"):
-        where = str(path.relative_to(PACKAGE))
+    for path in CLIENT.rglob("*.proto"):
+        where = where_is(path)
         for name in re.findall(r"^\s*(?:message|oneof|enum|rpc)\s+(\w+)|(\w+)\s*=\s*\d+;", path.read_text(), re.M):
             yield Name("protocol", "".join(name), where)
 
 
 def all_names() -> list[Name]:
-    files = [path for path in PACKAGE.rglob("*.py") if not path.stem.endswith("_pb2")]
-    in_code = [name for path in files for name in names_in(path)]
+    in_code = [name for path in FILES for name in names_in(path)]
     return [*in_code, *names_of_the_command_line(), *names_of_the_protocol()]
 
 
@@ -167,7 +172,7 @@ def test_a_retired_word_is_no_public_name(retired: Retired) -> None:
         (Name("log event", "client sent away", "serve/x.py"), "sent_away", True),
         (Name("option", "--send-away", "cli serve"), "send_away", True),
         (Name("class", "Task", "learn/job.py"), "Task", True),
-        (Name("class", "Task", "serve/client/client.py"), "Task", False),
+        (Name("class", "Task", "polytempo_client/protocol/tasks.py"), "Task", False),
         (Name("class", "EchoPredictor", "strategies/parts/echo_predictor.py"), "echo", False),
         (Name("function", "echoes", "sim/x.py"), "echo", False),
         (Name("function", "echo", "sim/x.py"), "echo", True),
@@ -187,16 +192,17 @@ SHARED = {
     "Graph": "a strategy keeps it, and a report reads what a run recorded of it",
     "Network": "the clients' connections, and EchoPFL's neural network",
     "ProxySets": "strategies say what they need, and learn/ implements it",
+    "Work": "a strategy orders it with a schedule of rates, and a client is told the rate",
 }
 """Class names that are defined twice, and why."""
 
 
 def test_one_class_name_is_one_thing() -> None:
     found: dict[str, list[str]] = {}
-    for path in PACKAGE.rglob("*.py"):
+    for path in FILES:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and public(node.name):
-                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+                found.setdefault(node.name, []).append(where_is(path))
     assert len(found) > 200
     twice = {name: sorted(files) for name, files in found.items() if len(files) > 1}
     assert twice.keys() == SHARED.keys(), twice
@@ -224,7 +230,7 @@ def test_the_glossary_is_in_alphabetical_order_and_says_where_each_thing_lives()
     for word, meaning, where in entries:
         assert meaning.endswith("."), word
         for path in re.findall(r"`([^`]+)`", where):
-            assert (PACKAGE / path).exists(), f"{word}: {path}"
+            assert named_in_docs(path).exists(), f"{word}: {path}"
 
 
 ELSEWHERE = {
@@ -239,7 +245,7 @@ ELSEWHERE = {
 
 def defined_in(where: str, kind: str) -> set[str]:
     """What the files that a cell of the glossary names define of this kind."""
-    paths = [PACKAGE / path for path in re.findall(r"`([^`]+)`", where)]
+    paths = [named_in_docs(path) for path in re.findall(r"`([^`]+)`", where)]
     files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])]
     return {name.text for file in files for name in names_in(file) if name.kind == kind}
 

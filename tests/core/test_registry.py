@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from polytempo.core.registry import from_import_path
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import make_settings
+from polytempo_client.imports import from_import_path
 
 PLANTED = "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\n"
 

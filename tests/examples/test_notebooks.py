@@ -6,9 +6,12 @@ import sys
 
 import pytest
 
+from polytempo.report.comparison import Comparison
 from polytempo.report.run import Run
 from polytempo.strategies import strategies
+from polytempo.sweeps.result import Sweep
 from support import ROOT
+from support.extras import extra
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
@@ -38,9 +41,23 @@ def test_the_cells_run(path, tmp_path, monkeypatch):
     monkeypatch.setattr(strategies, "_things", dict(strategies._things))  # a notebook registers methods
     names = {"__name__": "notebook"}
     values = [executed(code, names) for code in code_of(path)]
-    runs = [value for value in values if isinstance(value, Run)]
-    assert runs
-    assert all("<svg" in run._repr_html_() for run in runs)
+    shown = [value for value in values if isinstance(value, Run | Comparison | Sweep)]
+    assert shown
+    assert all("<svg" in value._repr_html_() for value in shown)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_kernel_runs_them_and_progress_is_gone_at_the_end(path, tmp_path):
+    extra("ipykernel")
+    nbclient, nbformat = extra("nbclient"), extra("nbformat")
+    notebook = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output.output_type == "stream" and output.name == "stderr"]
+    progress = [output.data["text/html"] for output in outputs if output.output_type == "display_data"]
+    assert progress
+    assert set(progress) == {""}
+    assert any("<svg" in output.data.get("text/html", "") for output in outputs if "data" in output)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Objective, Work
-from polytempo.core.streams import stream
 from polytempo.learn.eager import EagerEngine
 from polytempo.learn.engines import make_engine
 from polytempo.learn.fused.engine import FusedEngine, why_unsupported
 from polytempo.learn.job import Batches, Refresh, make_batches
+from polytempo_client.streams import stream
 from support.jobs import MODELS, OPTIONS, SMALL, half, largest, named_job, near, slope, with_batch_norm
 
 engines = pytest.mark.parametrize("engine", [EagerEngine, FusedEngine])
@@ -165,9 +165,11 @@ def test_auto_is_eager_for_other_layers_and_other_losses() -> None:
     ("module", "reason"),
     [
         (with_batch_norm(), "BatchNorm2d"),
-        (nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.Flatten(), nn.Linear(8, 2)), "stride 1"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3, dilation=2), nn.Flatten(), nn.Linear(8, 2)), "dilation 1"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(8, 2)), "padding"),
         (nn.Sequential(nn.Conv2d(2, 2, 3, groups=2), nn.Flatten(), nn.Linear(8, 2)), "groups"),
-        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(8, 2)), "MaxPool2d"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(3, 2), nn.Flatten(), nn.Linear(8, 2)), "overlap"),
+        (nn.Sequential(nn.Unflatten(1, (2, 8)), nn.Conv1d(2, 2, 3), nn.Flatten(), nn.Linear(8, 2)), "one channel"),
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Linear(8, 2)), "Flatten"),
         (nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2)), "bias"),
         (nn.Sequential(nn.Linear(4, 4), nn.ReLU()), "ReLU"),

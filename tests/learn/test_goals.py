@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from polytempo.core.errors import UserError
-from polytempo.learn.goals import goals, loss_by_name
+from polytempo.learn.goals import Goal, absolute, goals, loss_by_name
 from polytempo.learn.metrics import F1, MAE, MSE, Metric, Scale, as_metric, metrics, scale_of
 
 
@@ -54,3 +54,36 @@ def test_a_function_is_a_metric_of_which_more_is_better():
 def test_a_run_of_an_older_version_has_accuracies():
     assert scale_of({}) == Scale("accuracy", True, True)
     assert scale_of({"resolved": {"metric": MAE.scale()}}) == Scale("mae", False, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": ""}, "name of a metric is ''. Expected what tables and plots call it"),
+        ({"per_sample": 3}, "per_sample of the metric far is int. Expected a function"),
+        ({"higher_is_better": "lower"}, "higher_is_better of the metric far is 'lower'. Expected True or False"),
+    ],
+)
+def test_a_metric_says_what_does_not_fit(given, message):
+    with pytest.raises(UserError) as raised:
+        Metric(**{"name": "far", "per_sample": MAE.per_sample, **given})
+    assert message in str(raised.value)
+
+
+def test_a_metric_has_a_name_of_its_own():
+    with pytest.raises(TypeError, match="name"):
+        Metric(per_sample=MAE.per_sample)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"labels": "class"}, "Unknown kind of labels of the goal near 'class'. Did you mean 'classes'?"),
+        ({"loss": "mse"}, "loss of the goal near is str. Expected a function"),
+        ({"metric": absolute}, "metric of the goal near is function absolute. Expected a Metric"),
+    ],
+)
+def test_a_goal_says_what_does_not_fit(given, message):
+    with pytest.raises(UserError) as raised:
+        Goal(**{"name": "near", "labels": "numbers", "loss": absolute, "metric": MSE, **given})
+    assert message in str(raised.value)

@@ -11,15 +11,15 @@ from torch.nn import functional as F
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Train, Work
-from polytempo.core.streams import stream
 from polytempo.learn import learner as learner_module
-from polytempo.learn.eager import EagerEngine
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector, live_in_vector
+from polytempo.learn.fused.engine import FusedEngine
 from polytempo.learn.learner import Assignment, Learner
 from polytempo.learn.models import Inputs, build_model
 from polytempo.learn.questions import Asked, questions
 from polytempo.testing import tiny_dataset
+from polytempo_client.streams import stream
 
 X, Y = torch.from_numpy(tiny_dataset().x), torch.from_numpy(tiny_dataset().y)
 PROBE = X[1:3], Y[1:3]
@@ -112,8 +112,9 @@ def test_a_model_that_does_not_fit_is_named(module: nn.Module) -> None:
         lambda outputs, y: 1.0,
         lambda outputs, y: F.cross_entropy(outputs, y, reduction="none"),
         lambda outputs, y: F.cross_entropy(outputs, y).detach(),
+        lambda outputs, y: F.cross_entropy(outputs, y) / 0,
     ],
-    ids=["sqrt", "float", "per sample", "no gradient"],
+    ids=["sqrt", "float", "per sample", "no gradient", "not finite"],
 )
 def test_a_loss_that_does_not_fit_is_named(loss: Any) -> None:
     with pytest.raises(UserError, match=r"The loss .*Expected a function"):
@@ -196,7 +197,9 @@ class NeedsWidth(nn.Module):
     ],
 )
 def test_what_is_no_model_is_answered_with_what_was_expected(path: str, reason: str) -> None:
-    with pytest.raises(UserError, match=rf"{reason}.*expected a function of Inputs or an nn\.Module class"):
+    with pytest.raises(
+        UserError, match=rf"{reason}.*Expected a function of Inputs or of nothing, or an nn\.Module class"
+    ):
         build_model(path, Inputs((4,), 3), seed=0)
 
 
@@ -215,7 +218,7 @@ def test_cnn1d_reads_signals_of_one_or_several_channels(shape: tuple[int, ...]) 
     signals = torch.randn(5, *shape, generator=torch.Generator().manual_seed(0))
     module = build_model("cnn1d", Inputs(shape, 3), seed=0)
     assert module(signals).shape == (5, 3)
-    assert isinstance(make_engine("auto", module), EagerEngine)
+    assert isinstance(make_engine("auto", module), FusedEngine)
 
 
 @pytest.mark.parametrize("inputs", [Inputs((1, 28, 28), 3), Inputs((9, 15), 3), Inputs((64,), 3, vocabulary=100)])

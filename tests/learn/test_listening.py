@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Objective, Send, Train, Work
-from polytempo.core.streams import stream
 from polytempo.learn.eager import EagerEngine
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.fused import engine as fused
 from polytempo.learn.job import Batches, Job, Refresh, make_batches
 from polytempo.learn.learner import Assignment, Learner
+from polytempo_client.streams import stream
 
 STEPS, SAMPLES = 12, 23
 MODELS: dict[str, Callable[[], nn.Module]] = {

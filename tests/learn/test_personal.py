@@ -8,20 +8,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from polytempo.core.orders import SOLO, Candidates, JuryScores, Objective, Personal, Send, Train, Work
+from polytempo.core.orders import Candidates, Objective, Send, Train, Work
 from polytempo.learn.flat import initial_vector
-from polytempo.learn.jury import Rows, deal, fingerprints
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
-from polytempo.learn.personal import (
-    ClientMemory,
-    judge,
-    keeping,
-    mixed,
-    outgoing,
-    using,
-)
+from polytempo.learn.metrics import as_metric
 from polytempo.learn.scoring import Scorer
 from polytempo.testing import tiny_dataset
+from polytempo_client.personal.jury import Rows, deal, fingerprints
+from polytempo_client.personal.rule import ClientMemory, judge, keeping, mixed, outgoing, using
+from polytempo_client.personal.told import SOLO, JuryScores, Personal
 from support.juries import ANY, NO_JURY, after_training, floats, scores
 
 X, Y = torch.from_numpy(tiny_dataset().x), torch.from_numpy(tiny_dataset().y)
@@ -70,7 +65,7 @@ def test_an_error_and_half_a_brier_score_of_a_classifier_by_hand() -> None:
 def test_with_another_loss_a_row_scores_its_share_of_the_initial_models_loss() -> None:
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 2.0)
-    scorer = Scorer(module, F.mse_loss, lambda outputs, y: -(outputs - y).square().flatten())
+    scorer = Scorer(module, F.mse_loss, as_metric(lambda outputs, y: -(outputs - y).square().flatten()))
     x, y = torch.ones(3, 1), torch.tensor([[0.0], [1.0], [2.0]])
     said = scorer.judged(torch.tensor([1.0]), x, y, np.arange(3))  # losses 1, 0, 1; of the initial model 4, 1, 0
     assert said.tolist() == [[0.25, 0.25], [0, 0], [1, 1]]

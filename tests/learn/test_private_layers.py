@@ -16,10 +16,10 @@ from polytempo.learn.flat import initial_vector
 from polytempo.learn.fused.engine import FusedEngine
 from polytempo.learn.job import Batches, Job, Refresh
 from polytempo.learn.learner import Assignment, Learner
-from polytempo.learn.personal import ClientMemory
 from polytempo.learn.private_layers import PrivateLayers, private_tensors
 from polytempo.testing import tiny_dataset
 from polytempo.testing.building import two_layers
+from polytempo_client.personal.rule import ClientMemory
 
 DATA = tiny_dataset()
 X, Y = torch.from_numpy(DATA.x), torch.from_numpy(DATA.y)

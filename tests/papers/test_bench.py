@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.papers import Bench, Case, Column, Table, benches, part_of, quick_form, run_bench
 from polytempo.sim.experiment import make_experiment
 from polytempo.strategies import RECONSTRUCTED
 from polytempo.testing import Planted
+from polytempo_client.model.schema import Schema
 
 SETTINGS = {"data": "digits", "clients": 4, "updates": 8, "target": 0.999}
 ACCURACY = Column("accuracy", "accuracy %", scale=100)

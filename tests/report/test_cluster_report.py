@@ -14,7 +14,6 @@ from matplotlib.colors import to_hex
 
 from polytempo import simulate
 from polytempo.core.branch import Branch
-from polytempo.core.streams import stream
 from polytempo.report.drawing.clusters import similarity
 from polytempo.report.drawing.colours import group_colours
 from polytempo.report.drawing.sizes import cluster_sizes
@@ -28,6 +27,7 @@ from polytempo.sim.experiment import make_experiment
 from polytempo.sim.records.measures import accuracy_per_cluster, purity
 from polytempo.sim.run import run_experiment
 from polytempo.strategies.parts.clusters import Clustered
+from polytempo_client.streams import stream
 from support.dividing import Counting
 from support.runs import made_run
 

@@ -25,6 +25,16 @@ def test_a_row_has_the_means_over_seeds_in_full():
     assert second == {"method": 'b, "2"', "seeds": "1", "accuracy": repr(1 / 3), "clusters": ""}
 
 
+def test_a_row_has_the_difference_to_the_best():
+    runs = [
+        run(name, seed, accuracy_used=used + 0.01 * seed) for name, used in (("a", 0.5), ("b", 0.75)) for seed in (0, 1)
+    ]
+    worse, best = read(comparison_csv(runs))
+    assert (worse["reference"], float(worse["difference"]), worse["verdict"]) == ("b", -0.25, "not shown")
+    assert float(worse["low"]) <= -0.25 <= float(worse["high"])
+    assert (best["reference"], best["difference"], best["p"]) == ("", "", "")
+
+
 def test_a_figure_that_is_no_number_is_left_out():
     (row,) = read(comparison_csv([run("a", 0, accuracy_per_device={"phone": 0.5}, tryout_winner="solo", updates=3)]))
     assert row == {"method": "a", "seeds": "1", "updates": "3.0"}

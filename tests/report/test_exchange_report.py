@@ -12,7 +12,6 @@ import pytest
 from matplotlib.axes import Axes
 from rich.console import Console
 
-from polytempo.core.streams import stream
 from polytempo.report.drawing import exchanges
 from polytempo.report.drawing.mixtures import GAP, estimated_against_true, mixture_bands
 from polytempo.report.facts.contenders import contenders_of
@@ -21,6 +20,7 @@ from polytempo.report.facts.mixtures import busiest_clients, mixtures, uniform_k
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows, rich_table
+from polytempo_client.streams import stream
 from support.runs import made_run, result_of
 
 LN2 = math.log(2)

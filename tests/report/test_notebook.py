@@ -5,9 +5,10 @@ import sys
 from html.parser import HTMLParser
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
-from polytempo import simulate
+from polytempo import compare, simulate, sweep
 from polytempo.report.notebook import in_notebook, runs_html
 from polytempo.report.table import comparison_rows
 from support.watching import SMALL
@@ -63,6 +64,13 @@ def test_several_runs_are_one_table(runs):
     assert html.count("<strong>") == best
 
 
+def test_a_sweep_is_a_table_with_the_best_in_bold_and_a_figure():
+    found = sweep("fedasync", grid={"mixing": [0.2, 0.6], "lr": [0.05]}, seeds=1, **SMALL)
+    html = found._repr_html_()
+    assert f"Best by validation: {found.best.words}" in "".join(parsed(html).text)
+    assert (html.count("<svg"), html.count("<strong>")) == (1, 6)
+
+
 def test_plots_of_several_cells_do_not_share_ids(runs):
     ids = [parsed(html).ids for html in (runs[0]._repr_html_(), runs[1]._repr_html_(), runs_html(runs))]
     assert len(set.union(*map(set, ids))) == sum(map(len, ids))
@@ -96,10 +104,33 @@ def test_a_notebook_shows_one_line_that_is_gone_at_the_end(notebook, monkeypatch
     monkeypatch.setattr("time.perf_counter", iter(range(10**6)).__next__)  # a second between any two looks
     simulate("fedasync", **SMALL)
     (line,) = notebook
-    assert "preparing" in line[0]
-    assert "fedasync <progress" in line[1]
+    assert "preparing" in line[1]
+    assert "fedasync <progress" in line[2]
     assert "100%, 24 updates" in line[-2]
     assert line[-1] == ""
+
+
+def test_a_comparison_has_one_line_for_all_runs(notebook):
+    compare(["fedasync", "fedavg"], seeds=1, **SMALL)
+    (line,) = notebook
+    begun = [html for html in line if "preparing" in html]
+    assert ["fedasync-seed0 (1 of 2)" in begun[0], "fedavg-seed0 (2 of 2)" in begun[1]] == [True, True]
+    assert line[-1] == ""
+
+
+def test_a_sweep_says_how_many_runs_are_done(notebook):
+    sweep("fedasync", grid={"mixing": [0.2, 0.6]}, seeds=1, **SMALL)
+    (line,) = notebook
+    assert ["2 of 2 runs, mixing=0.6" in line[-2], line[-1]] == [True, ""]
+    sweep("fedasync", grid={"mixing": [0.2]}, seeds=1, progress=False, **SMALL)
+    assert len(notebook) == 1
+
+
+def test_progress_names_the_metric(notebook, monkeypatch):
+    monkeypatch.setattr("time.perf_counter", iter(range(10**6)).__next__)
+    x = np.linspace(0, 1, 80)[:, None]
+    simulate("fedasync", data=(x, x[:, 0]), goal="regression", partition="iid", **SMALL)
+    assert re.search(r"24 updates, virtual [\d,]+ s, mae \d", notebook[0][-2])
 
 
 def test_progress_that_is_turned_off_or_given_shows_nothing_of_ours(notebook):

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polytempo import simulate
-from polytempo.core.streams import stream
 from polytempo.report.drawing import figures
 from polytempo.report.drawing.drift import before_and_after
 from polytempo.report.facts.projection import FEW, SHOWN, drifts, project, projections
@@ -22,6 +21,7 @@ from polytempo.sim import run as running
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.records.sketches import DIGITS, FOLLOWED, SIZE, Sketches
 from polytempo.sim.run import run_experiment
+from polytempo_client.streams import stream
 from support.runs import made_run
 
 DRIFT = [{"kind": "mixture", "clients": 0.5, "at": [100.0]}]

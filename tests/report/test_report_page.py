@@ -82,8 +82,8 @@ def test_a_method_has_one_colour_through_all_plots(several: list[Run]) -> None:
 
 
 def test_the_line_of_several_seeds_is_their_mean() -> None:
-    ends = [{"time": t, "updates": t, "accuracy": a} for t, a in ((0, 0.0), (10, 0.5))]
-    high = [{"time": t, "updates": t, "accuracy": a} for t, a in ((0, 0.2), (20, 0.6))]
+    ends = [{"time": t, "updates": t, "accuracy_used": a} for t, a in ((0, 0.0), (10, 0.5))]
+    high = [{"time": t, "updates": t, "accuracy_used": a} for t, a in ((0, 0.2), (20, 0.6))]
     runs = [made_run({}, {"strategy": "fedavg", "seed": seed}, rows) for seed, rows in enumerate((ends, high))]
     x, y = figures.accuracy_over_time(runs).axes[0].lines[0].get_data()
     assert (x[0], y[0], x[-1], y[-1]) == pytest.approx((0, 10, 10, 45))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from polytempo.core.streams import stream
 from polytempo.report.differences import differences, notes
 from polytempo.report.facts.significance import (
     DRAWS,
@@ -20,6 +19,7 @@ from polytempo.report.facts.significance import (
 from polytempo.report.page import page
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_figures
+from polytempo_client.streams import stream
 from support.runs import made_run, used_rows
 
 

@@ -9,13 +9,14 @@ import sys
 import pytest
 
 from polytempo.core.errors import UserError
-from polytempo.serve.logs import log, log_to, log_to_file
+from polytempo.serve.logs import log_to_file
+from polytempo_client.logs import log, log_to
 from support.serving import nudge, running
 
 
 @pytest.fixture(autouse=True)
 def logs_as_before():
-    logger = logging.getLogger("polytempo.serve")
+    logger = logging.getLogger("polytempo")
     before = (logger.handlers, logger.level, logger.propagate)
     logger.handlers = []
     yield
@@ -93,16 +94,16 @@ def test_no_token_is_ever_logged(tmp_path):
 
 
 def test_a_program_that_sets_up_no_logging_is_told_nothing():
-    quiet = "from polytempo.serve.logs import log; log('refused', level=30, reason='it is too long')"
+    quiet = "from polytempo_client.logs import log; log('refused', level=30, reason='it is too long')"
     ran = subprocess.run([sys.executable, "-c", quiet], capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("", "")
 
 
 def test_a_program_that_sets_up_logging_is_told_what_and_finds_why_in_the_record():
     shown = (
-        "import logging; from polytempo.serve.logs import log;"
+        "import logging; from polytempo_client.logs import log;"
         "logging.basicConfig(); logging.getLogger().handlers[0].addFilter(lambda record: print(record.fields) or True);"
         "log('refused', level=30, reason='it is too long')"
     )
     ran = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
-    assert (ran.stdout, ran.stderr) == ("{'reason': 'it is too long'}\n", "WARNING:polytempo.serve:refused\n")
+    assert (ran.stdout, ran.stderr) == ("{'reason': 'it is too long'}\n", "WARNING:polytempo:refused\n")

@@ -8,7 +8,6 @@ import torch
 from safetensors.torch import load_file
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.encodings import Encodings, parse_encodings
 from polytempo.core.state import digest, load, save
 from polytempo.serve.client.join import join
 from polytempo.serve.client.own_data import make_join_settings
@@ -21,6 +20,7 @@ from polytempo.sim.uploads import Uploads
 from polytempo.strategies import Strategy
 from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.testing import simulator
+from polytempo_client.model.encodings import Encodings, parse_encodings
 from support.bustle import DEVICES, BusyFedAsync
 from support.joining import LINEAR
 from support.serving import running

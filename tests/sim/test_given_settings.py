@@ -35,6 +35,12 @@ def smoothed(outputs, labels):
     return F.cross_entropy(outputs, labels, label_smoothing=0.1)
 
 
+def filled(value):
+    module = nn.Linear(64, 10)
+    nn.init.constant_(module.weight, value)
+    return module
+
+
 def in_top_two(outputs, labels):
     return (outputs.topk(2).indices == labels[:, None]).any(1).float()
 
@@ -148,18 +154,62 @@ class Own(FedAsync):
     [
         ({"data": 5}, "data is int: this is no kind of data. Expected a name, (x, y)"),
         ({"data": DIGITS.x}, "data is numpy ndarray of float32 with shape (1797, 1, 8, 8): this is no kind"),
-        ({"data": (DIGITS.x, DIGITS.y[:5])}, "x has shape (1797, 1, 8, 8) and y (5,)"),
-        ({"data": (np.array([["secret"]]), [1])}, "x holds <U6, not numbers"),
+        ({"data": (DIGITS.x, DIGITS.y[:5])}, "x has shape (1797, 1, 8, 8) and y (5,). Expected one label per sample."),
+        ({"data": (np.array([["secret"]]), [1])}, "x holds <U6. Expected numbers."),
         ({"data": {}}, "data is dict of 0: there are no clients in it"),
         ({"data": {"a": (DIGITS.x, DIGITS.y), "b": 7}}, "client 'b' has int: this is no kind of data"),
-        ({"data": {1: ARRAYS, 2: (DIGITS.x[:, 0], DIGITS.y)}}, "have several shapes ((1, 8, 8), (8, 8))"),
+        (
+            {"data": {1: ARRAYS, 2: (DIGITS.x[:, 0], DIGITS.y)}},
+            "several shapes: (1, 8, 8) of 1, (8, 8) of 2. Expected one",
+        ),
         ({"data": {1: ARRAYS * 2, 2: ARRAYS}}, "client 2 has no test samples, and others have some"),
         ({"data": ([[0.5], [1.0]], [0, 1]), "vocabulary": 5}, "whole numbers from 0 to 4"),
+        (
+            {"data": ([[1.0, 2.0], [3.0]], [0, 1])},
+            "x is list of 2 (list of 2 (float, float), list of 1 (float)).",
+        ),
+        ({"data": (DIGITS.x[:, :0], DIGITS.y)}, "x has shape (1797, 0, 8, 8), not samples x features"),
+        ({"data": (DIGITS.x, np.eye(10)[DIGITS.y])}, "y has shape (1797, 10), not one label per sample (for more, set"),
+        ({"data": (DIGITS.x[:2], ["a", None])}, "y lacks 1 of 2 labels. Expected one per sample"),
+        ({"data": (DIGITS.x[:2], [1.0, float("nan")])}, "y lacks 1 of 2 labels. Expected one per sample"),
+        ({"data": (DIGITS.x[:2], np.array(["a", 1], object))}, "y has labels of type int, str. Expected numbers only"),
+        (
+            {"data": (torch.eye(3).to_sparse(), [0, 1, 0])},
+            "x is torch Tensor of float32 with shape (3, 3).",
+        ),
+        ({"data": (DIGITS.x, 0 * DIGITS.y)}, "all labels are alike. Expected at least two classes"),
+        (
+            {"data": (np.ma.masked_less(DIGITS.x, 0), DIGITS.y)},
+            "x is numpy MaskedArray of float32 with shape (1797, 1, 8, 8)",
+        ),
+        ({"data": dict}, "data is class dict: this is no kind of data"),
+        (
+            {"data": {"a": ARRAYS, "b": (DIGITS.x[:1], [0])}},
+            "client 'b' has too few samples (1). Expected at least 2",
+        ),
+        (
+            {"data": {"a": ARRAYS, "b": (DIGITS.x, DIGITS.y.astype(str))}},
+            "several types: int64 of 'a', <U21 of 'b'. Expected",
+        ),
+        ({"data": {"train": ARRAYS, "test": ARRAYS}}, "its keys are train, test. Expected one for each client."),
+        ({"data": ARRAYS, "label": "y"}, "label names a column, and there are none. Expected a frame, or no label."),
         ({"data": [(1, 2, 3)] * 3}, "data is list of 3 (tuple of 3 (int, int, int)"),
         ({"label": "y"}, "label is about data that are given as an object, and data is None"),
         ({"model": 5}, "model is int. Expected a name, an nn.Module"),
+        ({"model": nn.Linear}, "model is class Linear, which fails (TypeError: "),
+        (
+            {"model": lambda inputs: None},
+            "model is function <lambda>, which gives NoneType. Expected a function of Inputs",
+        ),
+        ({"model": lambda inputs: 1 / 0}, "model is function <lambda>, which fails (ZeroDivisionError: "),
+        ({"model": nn.Flatten()}, "model has no parameters"),
+        ({"model": nn.Linear(64, 10).double()}, "model trains weight as float64. Expected float32"),
+        ({"model": nn.LazyLinear(10)}, "model has no shape yet (weight)"),
+        ({"model": filled(float("nan"))}, "model has NaN or Inf in weight"),
         ({"loss": np.zeros(3)}, "loss is numpy ndarray of float64 with shape (3,). Expected an import path"),
         ({"metric": 3}, "metric is int. Expected a name or an import path, a Metric"),
+        ({"metric": lambda outputs, labels: -outputs.amax(1)}, "The metric lambda gives -"),
+        ({"metric": lambda outputs, labels: 7 + outputs.amax(1)}, "for a sample. Expected shares from 0 to 1."),
         ({"partition": 3}, "partition is int. Expected a name"),
         ({"partition": []}, "partition is list of 0. Expected a name"),
         ({"partition": [[0, 1], [1, 2]]}, "partition gives row 1 out more than once"),

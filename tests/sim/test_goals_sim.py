@@ -107,7 +107,7 @@ def test_a_run_with_a_goal_goes_on_with_the_same_goal_only(tmp_path):
         ({"metric": "accuracy"}, "labels of the goal regression are no classes. Take mae"),
         ({"metric": "mea"}, "Unknown metric 'mea'"),
         ({"model": torch.nn.Linear(4, 2)}, "outputs have shape"),
-        ({"data": (X, np.where(Y > 3, np.nan, Y))}, "labels are float64, not finite numbers"),
+        ({"data": (X, np.where(Y > 3, np.inf, Y))}, "labels are float64, not finite numbers"),
     ],
 )
 def test_what_does_not_fit_the_goal_is_refused(given, message):

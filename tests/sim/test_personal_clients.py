@@ -7,17 +7,18 @@ import pytest
 
 from polytempo import simulate
 from polytempo.core.errors import UserError
-from polytempo.core.orders import TUTTI, Candidates, Personal, Train, Work
+from polytempo.core.orders import Candidates, Train, Work
 from polytempo.core.state import pack, unpack
-from polytempo.learn.jury import Rows
 from polytempo.learn.learner import forward_steps
-from polytempo.learn.personal import ClientMemory
 from polytempo.sim.memories import DIRECTORY, Memories
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import make_strategy
 from polytempo.strategies.parts import tryout
 from polytempo.strategies.parts.personal import PersonalRule
 from polytempo.testing import simulator, vector
+from polytempo_client.personal.jury import Rows
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.personal.told import TUTTI, Personal
 
 WORLD = {"clients": 6, "updates": 48, "steps": 6, "partition": "groups:2"}
 

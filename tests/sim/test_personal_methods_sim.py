@@ -92,7 +92,7 @@ def test_every_client_uses_a_model_of_its_own(method: str) -> None:
     sim = run(method, partition="dirichlet:0.3")
     personal, served = sim.strategy.personal(), sim.strategy.model_for(0)
     assert personal is not None
-    used = [sim.personal.used(client, 0, served, personal) for client in range(3)]
+    used = sim.personal.used(range(3), np.zeros(3, int), lambda client: served, personal, sim.executor)
     assert len({digest(model) for model in (served, *used)}) == 4
 
 
@@ -101,7 +101,8 @@ def test_a_client_that_has_not_trained_uses_the_served_model(method: str) -> Non
     sim = simulator(make_strategy(method, {}), 3)
     personal, served = sim.strategy.personal(), sim.strategy.model_for(0)
     assert personal is not None
-    assert sim.personal.used(0, 0, served, personal) is served
+    (used,) = sim.personal.used([0], np.zeros(3, int), lambda client: served, personal, sim.executor)
+    assert used is served
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -7,9 +7,9 @@ import torch
 
 from polytempo import simulate
 from polytempo.core.errors import UserError
-from polytempo.learn.privacy import Privacy, epsilon
 from polytempo.sim.uploads import Uploads
 from polytempo.testing import update
+from polytempo_client.privacy import Privacy, epsilon
 
 SMALL = {"clients": 5, "updates": 30, "partition": "iid"}
 

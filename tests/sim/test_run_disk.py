@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from polytempo.core.disk.locks import locked
 from polytempo.core.errors import PassingError, UserError
 from polytempo.sim import directory as directories
 from polytempo.sim import run as running
@@ -17,6 +16,7 @@ from polytempo.sim.directory import LOCK, RESULT, is_finished
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.records import history as histories
 from polytempo.sim.run import run_experiment
+from polytempo_client.disk.locks import locked
 
 pytestmark = pytest.mark.usefixtures("every_event")
 

@@ -15,7 +15,7 @@ from polytempo.core.schedules import Schedule, parse_rate, rate_at
 from polytempo.core.state import digest
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.scoring import Scorer
-from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.executors.threads import Threads
 from polytempo.sim.records import evaluation
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.measures import score_clients
@@ -216,13 +216,13 @@ def test_each_distinct_model_is_scored_in_one_pass(monkeypatch, method, passes):
     sim = simulator(method(), clients=6, stop=Stop(updates=6))
     sim.run()
     scored = []
-    outputs = Scorer.outputs
+    metric = Scorer.metric
     monkeypatch.setattr(
-        Scorer, "outputs", lambda self, w, x, rows: scored.append(len(rows)) or outputs(self, w, x, rows)
+        Scorer, "metric", lambda self, w, x, y, rows: scored.append(len(rows)) or metric(self, w, x, y, rows)
     )
-    pool = Lookahead(workers=2)
-    score_clients(range(6), sim.strategy.model_for, sim.federation.client, sim._x, sim.learner.scorer, pool)
-    pool.close()
+    executor = Threads(sim.evaluator.world.worker(), workers=2)
+    score_clients(range(6), sim.strategy.model_for, sim.federation.client, executor)
+    executor.close()
     assert len(scored) == passes
     assert sum(scored) == len(sim.federation.test_idx)
 

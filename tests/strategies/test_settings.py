@@ -3,11 +3,11 @@
 import pytest
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.sim.experiment import make_experiment
 from polytempo.strategies.parts.robust import Mix
 from polytempo.strategies.settings import StrategySettings
 from polytempo.testing import vector
+from polytempo_client.model.schema import Schema
 
 
 def begun(settings):

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.orders import Objective, Work
-from polytempo.core.streams import stream
 from polytempo.learn.job import Job, Refresh, make_batches
 from polytempo.learn.models import Inputs, build_model
+from polytempo_client.streams import stream
 
 SAMPLES = 97
 MODELS = {
@@ -23,25 +23,31 @@ MODELS = {
     "cnn of padded digits": ("cnn", (1, 8, 8)),
     "lenet": ("lenet", (3, 32, 32)),
     "lenet of odd images": ("lenet", (2, 13, 19)),
+    "cnn1d": ("cnn1d", (9, 50)),
+    "cnn1d of one channel": ("cnn1d", (37,)),
+    "textcnn": ("textcnn", (12,)),
 }
+VOCABULARY = 30
 
 
 def weights_of(module: nn.Module) -> Tensor:
     return flatten(schema_of(module), dict(module.named_parameters()) | dict(module.named_buffers()))
 
 
-def some_job(module: nn.Module, shape: tuple[int, ...], steps: int = 5, classes: int = 10) -> Job:
-    """Ten a batch of 97 samples: the last batch of an epoch is partial."""
+def some_job(module: nn.Module, shape: tuple[int, ...], steps: int = 5, classes: int = 10, words: int = 0) -> Job:
+    """Ten a batch of 97 samples, numbers or words: the last batch of an epoch is partial."""
     rng = stream(0, "engine test")
-    x = torch.from_numpy(rng.standard_normal((SAMPLES, *shape), dtype=np.float32))
+    numbers = rng.integers(0, words, (SAMPLES, *shape)) if words else rng.standard_normal((SAMPLES, *shape), np.float32)
+    x = torch.from_numpy(numbers)
     y = torch.from_numpy(rng.integers(0, classes, SAMPLES))
     return Job(weights_of(module), x, y, make_batches(np.arange(SAMPLES), 10, steps, rng), Work(), lr=0.05)
 
 
 def named_job(name: str, steps: int = 5) -> tuple[nn.Module, Job]:
     model, shape = MODELS[name]
-    module = build_model(model, Inputs(shape, 10), seed=1)
-    return module, some_job(module, shape, steps)
+    words = VOCABULARY if model == "textcnn" else 0
+    module = build_model(model, Inputs(shape, 10, words or None), seed=1)
+    return module, some_job(module, shape, steps, words=words)
 
 
 def near(job: Job, purpose: str, size: float = 0.01) -> Tensor:

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from polytempo.core.orders import JuryScores
-from polytempo.learn.jury import Rows
-from polytempo.learn.personal import ENOUGH_SOLO_TASKS, SOLO_TASKS, Beginning, ClientMemory, remembered
+from polytempo_client.personal.jury import Rows
+from polytempo_client.personal.rule import ENOUGH_SOLO_TASKS, SOLO_TASKS, Beginning, ClientMemory, remembered
+from polytempo_client.personal.told import JuryScores
 
 
 def floats(*numbers: float) -> np.ndarray:

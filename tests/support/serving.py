@@ -8,7 +8,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -19,17 +19,14 @@ import torch
 
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Report, Send, SetTimer
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client.client import Client, Task
 from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.serve.paths import ACCESS, JOURNAL
 from polytempo.serve.process.running import lead_until
-from polytempo.serve.protocol.wire_pb2 import Head, Hello
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.network.outbox import Outbox
 from polytempo.serve.server.network.sessions import Server
@@ -41,6 +38,11 @@ from polytempo.testing.hosting import Hosted as HostedInFiles
 from polytempo.testing.hosting import ManualClock as ManualClock
 from polytempo.testing.hosting import operations_of, tiny_settings
 from polytempo.testing.hosting import restarted as restarted
+from polytempo_client.client import Client
+from polytempo_client.protocol.bodies import entry_of, make_body
+from polytempo_client.protocol.tasks import Task
+from polytempo_client.protocol.wire_pb2 import Head, Hello, Push
+from polytempo_client.session.credentials import read_token
 from support.postgres import copy_store, is_in_database
 
 # gRPC's engine for asyncio ends with the last server and begins with the next. A client of the same process that
@@ -261,6 +263,13 @@ def until(true: Callable[[], object], seconds: float = 20.0) -> None:
 def nudge(task: Task, by: float = 0.1) -> dict[str, np.ndarray]:
     """What training might have made of a task's model."""
     return {name: array + np.float32(by) for name, array in task.tensors.items()}
+
+
+def push_unchecked(client: Client, task: Task, tensors: Mapping[str, np.ndarray]) -> None:
+    """What a client that does not look at its update first would send."""
+    body = make_body(tuple(entry_of(name, array) for name, array in tensors.items()), list(tensors.values()))
+    push = Push(task=task.number, base=task.base, samples=5, steps=task.work.steps_for(5))
+    client._connection.ask(Head(push=push), body, 30)
 
 
 def settled(client: Client) -> None:

@@ -12,9 +12,9 @@ import grpc
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.backup import put_document
-from polytempo.serve.protocol.framing import CLIENT_OPTIONS, SESSION
-from polytempo.serve.protocol.wire_pb2 import Frame
 from polytempo.serve.storage.address import note_database
+from polytempo_client.protocol.framing import CLIENT_OPTIONS, SESSION
+from polytempo_client.protocol.wire_pb2 import Frame
 from support.postgres import Server
 from support.serving import nudge, until
 from support.whole_service import Service
@@ -60,7 +60,7 @@ class Several:
 
     def client(self, name: str, number: int = 0, **given: Any) -> Any:
         """Of the server with this name."""
-        from polytempo.serve.client.client import Client
+        from polytempo_client.client import Client
 
         token = self.directory / "a" / f"client-{number}.token"
         return Client(self.servers[name].address, token, insecure=True, **given)

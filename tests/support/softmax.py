@@ -4,10 +4,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from polytempo.core.orders import Personal, Train, Work
+from polytempo.core.orders import Train, Work
 from polytempo.learn.learner import Assignment, CarriedOut, Learner
-from polytempo.learn.personal import ClientMemory
 from polytempo.testing import tiny_dataset
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.personal.told import Personal
 
 CLASSES, INPUTS = 3, 4
 SIZE = CLASSES * INPUTS + CLASSES

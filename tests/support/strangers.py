@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 
-from polytempo.serve.protocol.framing import CLIENT_OPTIONS, SESSION, Assembler, Buffer, frames
-from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Push
+from polytempo_client.protocol.framing import CLIENT_OPTIONS, SESSION, Assembler, Buffer, frames
+from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello, Push
 
 
 class Stranger:

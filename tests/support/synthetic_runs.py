@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from polytempo.core.streams import stream
 from polytempo.report.run import Row, Run
 from polytempo.sim.records.used import UsedRows
+from polytempo_client.streams import stream
 from support.runs import made_run
 
 UNIQUE = itertools.count(10**6)

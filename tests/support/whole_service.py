@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from polytempo.serve.client.client import Client
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.options import Endpoints, Listening, ServeOptions
 from polytempo.serve.process.running import serve
+from polytempo_client.client import Client
 from support.serving import tiny_settings, until
 
 LOG = '[log]\nfile = "service.log"\n'

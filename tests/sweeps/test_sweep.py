@@ -1,19 +1,26 @@
 """A sweep runs every trial with every seed once, and chooses by rows that are not test rows."""
 
+import csv
+import io
 import json
 import math
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import polytempo.sweeps.running as running
 from polytempo import simulate, sweep
 from polytempo.core.errors import DivergenceError, UserError
+from polytempo.learn.models import mlp
 from polytempo.sim.run import run_experiment
+from polytempo.strategies.methods.fedasync import FedAsync
 from polytempo.sweeps.result import Scores, Sweep, Trial
-from polytempo.sweeps.table import remarks
+from polytempo.sweeps.table import remarks, sweep_csv, sweep_table
+from polytempo.world.data import load_dataset
+from support.extras import extra
 from support.runs import made_run
 
 WORLD: dict[str, Any] = {"clients": 4, "updates": 8, "partition": "iid", "engine": "eager"}
@@ -32,9 +39,11 @@ def found(*trials: Trial) -> Sweep:
 def test_scores_are_mean_deviation_and_students_interval() -> None:
     scores = trial(0.1, [0.7, 0.8, 0.9], [0.5] * 3).validation
     assert (scores.mean, scores.deviation, scores.seeds) == (pytest.approx(0.8), pytest.approx(0.1), 3)
-    assert scores.high - scores.mean == pytest.approx(4.302653 * 0.1 / math.sqrt(3))
+    assert scores.mean - scores.low == pytest.approx(4.302653 * 0.1 / math.sqrt(3))
     one = Scores.of(trial(0.1, [0.7], [0.5]).runs, "accuracy_used")
     assert (one.mean, math.isnan(one.deviation), math.isnan(one.low)) == (0.5, True, True)
+    wide = trial(0.1, [0.5, 1.0], [0.5] * 2).validation
+    assert (wide.low, wide.high) == (0, 1)
 
 
 def test_the_best_is_chosen_by_validation_rows_and_judged_by_test_rows() -> None:
@@ -51,6 +60,37 @@ def test_the_best_has_the_lowest_value_where_lower_is_better() -> None:
     trials = [Trial({"lr": i}, (made_run(config, result),)) for i, result in enumerate(results)]
     assert found(*trials).best is trials[1]
     assert "Its test mae: 10, 1 seed" in remarks(found(*trials))[0]
+
+
+def test_a_table_that_is_too_wide_has_one_column_for_all_names() -> None:
+    names = tuple(f"a_rather_long_name_{i}" for i in range(4))
+    tried = Sweep("fedavg", names, (0,), (Trial(dict.fromkeys(names, 0.5), trial(0, [0.5], [0.5]).runs),))
+    assert [column.header for column in sweep_table(tried, 200).columns][:2] == [
+        "a rather long name 0",
+        "a rather long name 1",
+    ]
+    assert [column.header for column in sweep_table(tried, 80).columns] == [
+        "trial",
+        "validation %",
+        "deviation",
+        "95 % interval",
+        "seeds",
+    ]
+
+
+def test_a_sweep_as_csv_has_full_numbers_and_the_test_score_of_the_best_alone() -> None:
+    tried = found(trial(0.1, [0.7, 0.7, 0.7], [0.9] * 3), trial(0.2, [0.8, 0.8, 0.8], [0.6, 0.7, 0.8], "Diverged"))
+    other, best = csv.DictReader(io.StringIO(sweep_csv(tried)))
+    assert (other["lr"], other["best"], float(other["test"])) == ("0.1", "True", 0.9)
+    assert float(other["mean"]) == pytest.approx(0.7)
+    assert (best["lr"], best["mean"], best["seeds"], best["best"], best["test"]) == ("0.2", "", "0", "False", "")
+
+
+def test_the_frame_of_a_sweep_has_a_row_per_trial() -> None:
+    frame = found(trial(0.1, [0.7, 0.9], [0.5] * 2), trial(0.2, [0.2, 0.4], [0.6] * 2)).frame()
+    assert list(frame) == ["lr", "mean", "deviation", "low", "high", "seeds", "best", "test"]
+    assert (list(frame["lr"]), list(frame["best"]), frame["test"][0]) == ([0.1, 0.2], [True, False], 0.5)
+    assert math.isnan(frame["test"][1])
 
 
 def test_without_validation_rows_none_is_chosen() -> None:
@@ -96,13 +136,18 @@ def test_finished_runs_are_not_run_again_and_a_larger_grid_goes_on(
         sweep("fedasync", grid={"lr": [0.05], "mixing": [0.2]}, seeds=2, out=tmp_path, batch_size=7, **WORLD)
 
 
-def test_processes_give_the_same_figures(tmp_path: Path) -> None:
-    grid = {"mixing": [0.2, 0.6]}
+class Own(FedAsync):
+    """FedAsync under a name of one's own."""
+
+
+def test_processes_give_the_same_figures_also_of_objects(tmp_path: Path) -> None:
+    data = load_dataset("digits")
+    given = WORLD | {"data": (data.x, data.y), "devices": [1, 2, 3, 4], "model": lambda inputs: mlp(inputs)}
+    given |= {"partition": lambda labels, clients, rng: np.array_split(rng.permutation(len(labels)), clients)}
+    plan: dict[str, Any] = {"grid": {"mixing": [0.2, 0.6]}, "seeds": 1}
     told: list[tuple[int, int]] = []
-    here = sweep("fedasync", grid=grid, seeds=1, **WORLD)
-    there = sweep(
-        "fedasync", grid=grid, seeds=1, jobs=2, out=tmp_path, progress=lambda *at: told.append(at[:2]), **WORLD
-    )
+    here = sweep(Own, **plan, **given)
+    there = sweep(Own, **plan, jobs=2, out=tmp_path, progress=lambda *at: told.append(at[:2]), **given)
     assert [run.digest for run in there.runs] == [run.digest for run in here.runs]
     assert told == [(0, 2), (1, 2), (2, 2)]
     assert json.loads((tmp_path / "sweep.json").read_text()) == json.loads(json.dumps(here.figures()))
@@ -132,6 +177,8 @@ def test_training_that_diverges_fails_its_trial_and_not_the_sweep(monkeypatch: p
         ({"ranges": {"lr": (0.1, 0.2)}}, "for a search"),
         ({"grid": {"lr": [0.1]}, "search": "random", "trials": 2}, "search is 'random'"),
         ({"ranges": {"lr": (0.1, 0.2)}, "search": "optuna"}, "needs the number of trials"),
+        ({"grid": "lr=0.1"}, "grid is str. Expected {name: "),
+        ({"grid": {"model": [mlp]}}, "The grid of model holds function mlp. Expected numbers, names or lists"),
         (
             {"grid": {"lr": [0.1]}, "ranges": {"lr": (0.1, 0.2)}, "search": "optuna", "trials": 1},
             "a list of values and",
@@ -150,7 +197,7 @@ def test_a_search_without_optuna_names_the_command_that_installs_it(monkeypatch:
 
 
 def test_a_search_repeats_and_goes_on(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
+    extra("optuna")
     space: dict[str, Any] = {"ranges": {"lr": (0.01, 0.5, "log"), "epochs": (1, 3)}, "grid": {"mixing": [0.2, 0.6]}}
     first = sweep("fedasync", **space, search="optuna", trials=3, seeds=1, out=tmp_path, **WORLD)
     more = sweep("fedasync", **space, search="optuna", trials=5, seeds=1, out=tmp_path, **WORLD)

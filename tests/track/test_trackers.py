@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from polytempo import simulate
@@ -13,6 +14,7 @@ from polytempo.core.errors import UserError
 from polytempo.track.tracker import figures_of, final_figures
 from polytempo.track.trackers import make_trackers
 from support import wandb_files
+from support.extras import extra
 from support.watching import SMALL, cut_off, gone_on
 
 STEPS = [0, 4, 8, 12, 16, 20, 24]
@@ -25,13 +27,23 @@ def test_figures_are_the_numbers_of_an_evaluation_under_flat_names():
     assert figures_of({**row, **nested}) == expected
 
 
+def test_figures_of_another_metric_have_its_name(tmp_path, events):
+    x = np.linspace(0, 1, 80)[:, None]
+    given = {"data": (x, x[:, 0]), "goal": "regression", "partition": "iid", **SMALL}
+    run = simulate("fedasync", out=tmp_path, track="tensorboard", **given)
+    found = events(tmp_path / "tensorboard")
+    assert points(found, "mae_used") == nearly(expected(run))
+    assert not any("accuracy" in name for name in found.Tags()["scalars"])
+    assert not any("accuracy" in name for name in final_figures(run))
+
+
 def expected(run, name="accuracy_used"):
     return [(row["updates"], row[name]) for row in run.evaluations]
 
 
 @pytest.fixture
 def events():
-    pytest.importorskip("tensorboard")
+    extra("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def read(directory: Path):
@@ -100,7 +112,7 @@ def store(tmp_path_factory):
     """A store that is made once, which takes MLflow seconds."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-        found = pytest.importorskip("mlflow")
+        found = extra("mlflow")
         before = found.get_tracking_uri()
         found.set_tracking_uri(f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/store.db")
         yield found
@@ -158,7 +170,7 @@ def test_mlflow_goes_on_with_its_run_and_logs_nothing_twice(tmp_path, mlflow):
 def wandb(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.chdir(tmp_path)
-    return pytest.importorskip("wandb")
+    return extra("wandb")
 
 
 def test_wandb_writes_its_files_offline_and_goes_on_with_the_same_run(tmp_path, wandb):

@@ -17,9 +17,6 @@ from polytempo.serve.access.live import release as release_client
 from polytempo.serve.access.roster import Pass, Role, Roster, client_name, utc_now
 from polytempo.serve.access.signing import make_backup_key
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client, revoke_operator
-from polytempo.serve.addresses import checked_address
-from polytempo.serve.client.enrolment import enrol_client
-from polytempo.serve.client.tls import pair_of
 from polytempo.serve.paths import (
     ACCESS,
     BACKUP_KEY,
@@ -29,6 +26,8 @@ from polytempo.serve.paths import (
     SERVER_CERTIFICATE,
     SERVER_KEY,
 )
+from polytempo_client.session.enrolment import enrol_client
+from polytempo_client.session.tls import pair_of
 
 Directory = Annotated[Path, typer.Argument(help="the service's directory")]
 Days = Annotated[float | None, typer.Option(help="how long the token is valid (default: for ever)")]
@@ -152,7 +151,7 @@ def enrol(
     insecure: Annotated[bool, typer.Option("--insecure", help="plaintext instead of TLS; only on loopback")] = False,
 ) -> None:
     """Turn a one-time code into this client's token."""
-    done = enrol_client(checked_address(address), code, out, ca, pair_of(cert, key), insecure=insecure)
+    done = enrol_client(address, code, out, ca, pair_of(cert, key), insecure=insecure)
     until = "" if done.expires is None else f", valid until {done.expires:%Y-%m-%d %H:%M} UTC"
     print(f"this is client {done.client}; wrote {out}{until}")
     print(f"Next: `polytempo join {address} --token {out}`, with the same --ca (and --cert, --key) and your data.")

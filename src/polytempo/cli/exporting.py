@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from polytempo.cli.options import AllowImport, Json, counted
+from polytempo.cli.options import AllowImport, Json
+from polytempo.report.facts.numbers import counted
 from polytempo.serve.process.exporting import export as export_models
 
 

@@ -13,9 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from polytempo.cli.options import AllowImport, Json, Set, counted, parse_assignments
+from polytempo.cli.options import AllowImport, Json, Set, parse_assignments
 from polytempo.core.errors import UserError
 from polytempo.core.registry import names_code
+from polytempo.report.facts.numbers import counted
 from polytempo.serve.journal.opening import existing_journal, recorded_settings, settings_in
 from polytempo.serve.journal.replay import replay as replay_journal
 from polytempo.serve.journal.replay import what_if

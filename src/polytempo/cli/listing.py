@@ -7,8 +7,6 @@ from rich.table import Table
 from rich.text import Text
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
-from polytempo.learn.asking import asking_kinds
 from polytempo.learn.models import models
 from polytempo.learn.questions import questions
 from polytempo.papers import benches
@@ -17,6 +15,8 @@ from polytempo.world.data import datasets
 from polytempo.world.device_types import DeviceType, device_types
 from polytempo.world.devices import device_mixes
 from polytempo.world.partitions import partitions
+from polytempo_client.asking.policies import asking_kinds
+from polytempo_client.imports import unknown
 
 
 def _first_sentence(thing: object) -> str:

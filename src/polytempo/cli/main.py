@@ -3,7 +3,8 @@
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +17,7 @@ from polytempo import api
 from polytempo.api import fit_for_a_path, simulate_experiment
 from polytempo.cli.access import certs, codes, enrol, release, tokens
 from polytempo.cli.backups import backup, restore
+from polytempo.cli.conforming import conform
 from polytempo.cli.devices import devices
 from polytempo.cli.directories import continuable, new_directory
 from polytempo.cli.erasing import erase
@@ -27,29 +29,31 @@ from polytempo.cli.options import (
     AllowImport,
     Callbacks,
     Csv,
+    Jobs,
     Json,
     Quiet,
     Set,
     Track,
-    counted,
+    check_form,
+    experiment_named,
     parse_assignments,
     with_options,
 )
-from polytempo.cli.progress import progress_bar
+from polytempo.cli.progress import progress_bar, runs_bar
 from polytempo.cli.projects import new
 from polytempo.cli.proxies import data_proxies
 from polytempo.cli.serving import join, serve
 from polytempo.cli.several import hand_over, settings
 from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
-from polytempo.core.registry import warn_of_unused
 from polytempo.papers import benches, part_of, quick_form, run_bench
 from polytempo.report.comparison import find_runs
 from polytempo.report.csv_table import bench_csv, comparison_csv, csv_text
+from polytempo.report.facts.numbers import counted
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
 from polytempo.serve.process.ending import StuckError, end_process
-from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
+from polytempo.sim.experiment import Experiment
 from polytempo.track.trackers import make_callbacks
 from polytempo.world.data.download import get_dataset
 
@@ -63,7 +67,7 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Data sets.")
 app.add_typer(data_app, name="data")
 
-Out = Annotated[Path | None, typer.Option(help="directory for what the run leaves (default runs/TIME-NAME)")]
+Out = Annotated[Path | None, typer.Option(help="directory of the run (default runs/TIME-NAME)")]
 
 
 def main() -> None:
@@ -81,7 +85,7 @@ def main() -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="print the version and end", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="show the version and exit", is_eager=True)] = False,
 ) -> None:
     if version:
         print(f"polytempo {metadata.version('polytempo')}")
@@ -106,13 +110,8 @@ def run(
     settings: dict[str, Any],
 ) -> None:
     """Simulate one strategy."""
-    _check_form(as_json, as_csv)
-    parameters = parse_assignments(set_)
-    if strategy.endswith(".toml"):
-        experiment = read_experiment(Path(strategy), parameters, settings, allow_import)
-    else:
-        warn_of_unused("the command line", (), allow_import)
-        experiment = make_experiment(strategy=strategy, parameters=parameters, **settings)
+    check_form(as_json, as_csv)
+    experiment = experiment_named(strategy, set_, settings, allow_import)
     if experiment.defences() and not quiet:
         print(f"defences: {', '.join(experiment.defences())}", file=sys.stderr if as_json or as_csv else sys.stdout)
     out = out or new_directory(f"{fit_for_a_path(experiment.strategy)}-{fit_for_a_path(experiment.data)}")
@@ -130,6 +129,7 @@ def run(
 def compare(
     strategies: Annotated[list[str], typer.Argument(help="names of strategies")],
     seeds: Annotated[int, typer.Option(min=1, help="runs per strategy, with seeds SEED, SEED + 1, ...")] = 3,
+    jobs: Jobs = 1,
     set_: Set = [],  # noqa: B006
     out: Out = None,
     callback: Callbacks = [],  # noqa: B006
@@ -142,15 +142,15 @@ def compare(
 ) -> None:
     """Simulate several strategies under the same conditions and overlay them in one report. ``--set buffer_size=5``
     goes to every strategy that has such a parameter, ``--set fedbuff.buffer_size=5`` to one."""
-    _check_form(as_json, as_csv)
+    check_form(as_json, as_csv)
     out = out or new_directory("compare")
-    with progress_bar(quiet) as bar, continuable(f"--out {out}"):
+    with _compared_progress(quiet, jobs) as shown, continuable(f"--out {out}"):
         done = api.compare(
             strategies,
             seeds=seeds,
             out=out,
-            progress=bar.show,
-            begin=bar.begin,
+            jobs=jobs,
+            **shown,
             callbacks=callback,
             track=track,
             parameters=parse_assignments(set_),
@@ -215,18 +215,20 @@ def bench(
     row: Annotated[list[str], typer.Option(help="run only this row, by its label; may be repeated")] = [],  # noqa: B006
     seeds: Annotated[int | None, typer.Option(min=1, help="runs per row")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="where data sets lie")] = None,
+    jobs: Jobs = 1,
+    executor: Annotated[str, typer.Option(help="where runs are computed: threads, ray or ray:ADDRESS")] = "threads",
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("results"),
     as_csv: Csv = False,
     quiet: Quiet = False,
 ) -> None:
     """Run what a paper shows as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
     if name == "list":
-        Console().print(listing("benches"))
+        list_("benches", as_csv)
         return
     chosen = part_of(benches[name], only, row)
     chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
     with progress_bar(quiet) as bar, continuable(f"--out {out}"):
-        written = run_bench(chosen, benches[name], out, data_dir, bar.begin, bar.show)
+        written = run_bench(chosen, benches[name], out, data_dir, bar.begin, bar.show, jobs, executor)
     if as_csv:
         data = [path for table in written if (path := table.with_suffix(".json")).exists()]
         print("\n".join(bench_csv(json.loads(path.read_text())) for path in data), end="")
@@ -241,6 +243,8 @@ SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, e
 KEEPING = (settings, hand_over, backup, restore, move, erase)
 for command in (*SERVICE, *KEEPING):
     app.command()(command)
+# What follows the program's name belongs to the program.
+app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(conform)
 
 
 @data_app.command("get")
@@ -256,13 +260,19 @@ def data_get(
 data_app.command("proxies")(data_proxies)
 
 
+@contextmanager
+def _compared_progress(quiet: bool, jobs: int) -> Iterator[dict[str, Any]]:
+    """What a comparison tells of its progress, and to whom."""
+    if jobs > 1:
+        with runs_bar(quiet) as tell:
+            yield {"finished": tell, "progress": False}
+    else:
+        with progress_bar(quiet) as bar:
+            yield {"begin": bar.begin, "progress": bar.show}
+
+
 def _note(message: Warning | str, *_: object) -> None:
     print(f"polytempo: note: {message}", file=sys.stderr)
-
-
-def _check_form(as_json: bool, as_csv: bool) -> None:
-    if as_json and as_csv:
-        raise UserError("--json and --csv both print to stdout. Give one of them.")
 
 
 def _show(runs: Sequence[Run], page: Path, quiet: bool, as_json: bool = False, as_csv: bool = False) -> None:

@@ -4,7 +4,7 @@ import functools
 import inspect
 import json
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -12,11 +12,14 @@ import typer
 from pydantic import BaseModel
 
 from polytempo.core.errors import UserError
+from polytempo.core.registry import warn_of_unused
 from polytempo.core.validation import OR_NONE
+from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
 
 GIVEN_OTHERWISE = ("strategy", "parameters", "drift")
 """Fields that most commands take in another form: as an argument, as --set, in a file."""
 
+Jobs = Annotated[int, typer.Option(min=1, help="runs that go on at once, in processes or as tasks of a Ray cluster")]
 Json = Annotated[bool, typer.Option("--json", help="print the figures as one JSON object, the last line of stdout")]
 Csv = Annotated[bool, typer.Option("--csv", help="print the table as CSV on stdout")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="print no progress and no table")]
@@ -25,7 +28,7 @@ AllowImport = Annotated[
     typer.Option(
         "--allow-import",
         metavar="FILE.py:NAME",
-        help="import this, which the file you give names: it is code that runs with your rights; may be repeated",
+        help="import path that the file you give names: its code runs with your rights; may be repeated",
     ),
 ]
 LeaveOut = Annotated[
@@ -41,7 +44,7 @@ AcceptVersion = Annotated[
 LoseTail = Annotated[bool, typer.Option("--lose-tail", help="Go on although events that cannot be replayed are lost.")]
 Callbacks = Annotated[
     list[str],
-    typer.Option("--callback", metavar="FILE.py:NAME", help="your own callback, told of the run; may be repeated"),
+    typer.Option("--callback", metavar="FILE.py:NAME", help="your own callback; may be repeated"),
 ]
 Track = Annotated[list[str], typer.Option(help="log to tensorboard, mlflow or wandb; may be repeated")]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the strategy")]
@@ -80,9 +83,10 @@ def _option(settings_class: type[BaseModel], name: str) -> Any:
     text = field.description or ""
     or_none = OR_NONE in field.metadata
     option = "--" + name.replace("_", "-")
-    if types == {bool}:  # a flag that turns something on
-        return Annotated[bool | None, typer.Option(option, help=text, show_default=False)]
-    if field.default not in (None, ()) or or_none:
+    if bool in types:  # turned on by its name; turned off by no-NAME where it is open without
+        either = option if types == {bool} else f"{option}/--no-{option.removeprefix('--')}"
+        return Annotated[bool | None, typer.Option(either, help=text, show_default=False)]
+    if field.default not in (None, (), "") or or_none:
         text += f" (default {'none' if field.default is None else field.default})"  # brackets would be markup
     if or_none or {str, float} <= types:
         meta = f"NUMBER|{'none' if or_none else 'TEXT'}"
@@ -115,6 +119,18 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
     return parsed
 
 
-def counted(number: int, thing: str) -> str:
-    """``1 update``, ``2,000 updates``"""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def experiment_named(
+    word: str, assigned: list[str], settings: Mapping[str, Any], allowed: Collection[str]
+) -> Experiment:
+    """The experiment of a strategy's name or import path, or of a file, with the options that are given beside it."""
+    parameters = parse_assignments(assigned)
+    if word.endswith(".toml"):
+        return read_experiment(Path(word), parameters, settings, allowed)
+    warn_of_unused("the command line", (), allowed)
+    return make_experiment(strategy=word, parameters=parameters, **settings)
+
+
+def check_form(as_json: bool, as_csv: bool) -> None:
+    """Standard output is for one of them."""
+    if as_json and as_csv:
+        raise UserError("--json and --csv both print to stdout. Give one of them.")

@@ -1,10 +1,19 @@
-"""Live progress in the terminal: updates, rate, time left, virtual time, accuracy."""
+"""Live progress in the terminal: of one run its updates, rate, time left, virtual time and accuracy; of several that go
+on side by side, how many are finished."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from polytempo.sim.run import Progress as Standing
 
@@ -35,7 +44,7 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[ProgressBar]:
-    console = Console(stderr=True)
+    """For one run after the other."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -43,6 +52,20 @@ def progress_bar(quiet: bool) -> Iterator[ProgressBar]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[standing]}"),
     )
-    shown = not quiet and console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as bar:
+    with _bar(quiet, *columns) as bar:
         yield ProgressBar(bar)
+
+
+@contextmanager
+def runs_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """For runs side by side: what is to be told how many are finished, of how many, and what the last one was."""
+    columns = (TextColumn("runs"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
+    with _bar(quiet, *columns, TextColumn("{task.description}")) as bar:
+        task = bar.add_task("")
+        yield lambda done, total, last: bar.update(task, completed=done, total=total, description=last)
+
+
+def _bar(quiet: bool, *columns: ProgressColumn) -> Progress:
+    """Nothing is shown where nobody looks."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from polytempo.core.disk.files import write_bytes
 from polytempo.core.disk.new_directory import new_directory
+from polytempo_client.disk.files import write_bytes
 
 SUFFIX = ".template"
 

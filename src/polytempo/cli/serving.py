@@ -1,9 +1,6 @@
 """``polytempo serve`` and ``polytempo join``: a strategy on the wall clock, and a client of it."""
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,18 +8,19 @@ import typer
 
 from polytempo.cli.options import AcceptVersion, LeaveOut, LoseTail, Set, parse_assignments, with_options
 from polytempo.core.errors import UserError
-from polytempo.core.model.encodings import Encodings
-from polytempo.serve.addresses import checked_address
-from polytempo.serve.client.client import Client
 from polytempo.serve.client.join import join as join_service
 from polytempo.serve.client.own_data import JoinSettings, make_join_settings
-from polytempo.serve.client.tls import pair_of
 from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.leaving_out import parse_events
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
-from polytempo.serve.logs import log_to
 from polytempo.serve.process.options import OPEN_TO_STRANGERS, Endpoints, Listening, ServeOptions
 from polytempo.serve.process.running import run_service
+from polytempo_client.client import Client
+from polytempo_client.leaving import stopped_by_signals
+from polytempo_client.logs import log_to
+from polytempo_client.model.encodings import Encodings
+from polytempo_client.session.addresses import checked_address, servers_of
+from polytempo_client.session.tls import pair_of
 
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], typer.Option(help="what is logged on stderr, as JSON lines")
@@ -80,8 +78,11 @@ def serve(
 
 @with_options(JoinSettings, but=())
 def join(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="where the server listens")],
     token: Annotated[Path, typer.Option(help="the file with this client's token")],
+    address: Annotated[str | None, typer.Argument(metavar="[HOST:PORT]", help="where the server listens")] = None,
+    servers: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT,...", help="several addresses of one service")
+    ] = None,
     ca: Annotated[Path | None, typer.Option(help="the file with the certificate of the server's CA")] = None,
     cert: Annotated[Path | None, typer.Option(help="this client's certificate, where the server asks for it")] = None,
     key: Annotated[Path | None, typer.Option(help="the certificate's key")] = None,
@@ -99,26 +100,13 @@ def join(
     """Take part in a federation with data of one's own, until Ctrl-C or SIGTERM."""
     if ca is None and not insecure:
         raise UserError("Give --ca, the ca.pem of whoever runs the server; or --insecure for plaintext on loopback.")
-    certificate, encodings = pair_of(cert, key), Encodings(upload, download)
+    if (address is None) == (servers is None):
+        raise UserError("Give the address of the server, HOST:PORT, or --servers with several of them.")
+    at, certificate, encodings = servers_of(address or servers or ""), pair_of(cert, key), Encodings(upload, download)
 
     def connect() -> Client:
-        return Client(address, token, ca, certificate=certificate, insecure=insecure, keep=keep, encodings=encodings)
+        return Client(at, token, ca, certificate=certificate, insecure=insecure, keep=keep, encodings=encodings)
 
     log_to(level=log_level)
-    checked_address(address)
-    with _stopped_by_signals():
+    with stopped_by_signals("polytempo"):
         join_service(connect, make_join_settings(**settings), updates)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM is as good as Ctrl-C, and both are a good end."""
-    # A shell lets its background jobs ignore SIGINT; who sends it to us means us.
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("polytempo: stopped.", file=sys.stderr)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from polytempo.cli.options import Json
-from polytempo.core.disk.reading import read_given
 from polytempo.core.errors import UserError
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.backup import put_document
@@ -16,6 +15,7 @@ from polytempo.serve.process.handing_over import hand_over as hand_over_lead
 from polytempo.serve.server.operations import parse_operations
 from polytempo.serve.storage.documents import documents_of
 from polytempo.world.tables import TOML_BYTES
+from polytempo_client.disk.reading import read_given
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="the directory of one of the service's servers")]
 

@@ -6,17 +6,16 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from polytempo.api import fit_for_a_path
 from polytempo.cli.directories import continuable, new_directory
-from polytempo.cli.options import AllowImport, Json, Quiet, Set, parse_assignments, with_options
-from polytempo.core.registry import warn_of_unused
-from polytempo.sim.experiment import Experiment, make_experiment, read_experiment
+from polytempo.cli.options import AllowImport, Csv, Jobs, Json, Quiet, Set, check_form, experiment_named, with_options
+from polytempo.cli.progress import runs_bar
+from polytempo.sim.experiment import Experiment
 from polytempo.sweeps.result import Sweep
-from polytempo.sweeps.running import SweepPlan, make_plan, run_sweep
+from polytempo.sweeps.running import make_plan, run_sweep
 from polytempo.sweeps.space import parse_grid, parse_ranges
-from polytempo.sweeps.table import remarks, sweep_table
+from polytempo.sweeps.table import remarks, sweep_csv, sweep_table
 
 
 @with_options(Experiment)
@@ -31,7 +30,7 @@ def sweep(
         list[str], typer.Option("--range", metavar="NAME=LOW:HIGH[:log]", help="for a search: numbers to draw from")
     ] = [],  # noqa: B006
     seeds: Annotated[int, typer.Option(help="runs per trial, with seeds SEED, SEED + 1, ...")] = 5,
-    jobs: Annotated[int, typer.Option(help="processes")] = 1,
+    jobs: Jobs = 1,
     search: Annotated[str | None, typer.Option(metavar="optuna", help="search instead of trying the grid")] = None,
     trials: Annotated[int | None, typer.Option(help="trials of a search")] = None,
     heat_map: Annotated[
@@ -41,6 +40,7 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="directory for the runs (default runs/TIME-sweep-NAME)")] = None,
     allow_import: AllowImport = [],  # noqa: B006
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     *,
     settings: dict[str, Any],
@@ -49,39 +49,27 @@ def sweep(
     stopped."""
     from polytempo.report.drawing.canvas import check_ending  # here, because matplotlib takes a while to import
 
-    parameters = parse_assignments(set_)
-    if experiment.endswith(".toml"):
-        base = read_experiment(Path(experiment), parameters, settings, allow_import)
-    else:
-        warn_of_unused("the command line", (), allow_import)
-        base = make_experiment(strategy=experiment, parameters=parameters, **settings)
+    check_form(as_json, as_csv)
+    base = experiment_named(experiment, set_, settings, allow_import)
     plan = make_plan(base, parse_grid(grid), parse_ranges(range_), search, trials, seeds, jobs)
     out = out or new_directory(f"sweep-{fit_for_a_path(base.strategy)}")
     figure = heat_map or out / "heat-map.png"
     check_ending(figure)
-    with continuable(f"--out {out}"):
-        found = _with_progress(base, plan, out, quiet)
+    with runs_bar(quiet) as tell, continuable(f"--out {out}"):
+        found = run_sweep(base, plan, out, tell)
     found.plot(figure)
     if not quiet:
-        console = Console(stderr=as_json)
-        console.print(sweep_table(found))
-        for remark in remarks(found):
-            console.print(remark, highlight=False)
-        console.print(f"Runs: {out}\nFigure: {figure}", soft_wrap=True, highlight=False)
+        _show(found, Console(stderr=as_json or as_csv), table=not as_csv)
+        Console(stderr=as_json or as_csv).print(f"Runs: {out}\nFigure: {figure}", soft_wrap=True, highlight=False)
     if as_json:
         print(json.dumps(found.figures()))
+    if as_csv:
+        print(sweep_csv(found), end="")
 
 
-def _with_progress(base: Experiment, plan: SweepPlan, out: Path, quiet: bool) -> Sweep:
-    """One line while somebody looks."""
-    console = Console(stderr=True)
-    columns = (TextColumn("runs"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = not quiet and console.is_terminal
-    words = TextColumn("{task.description}")
-    with Progress(*columns, words, console=console, transient=True, disable=not shown) as bar:
-        task = bar.add_task("")
-
-        def tell(done: int, total: int, trial: str) -> None:
-            bar.update(task, completed=done, total=total, description=trial)
-
-        return run_sweep(base, plan, out, tell)
+def _show(found: Sweep, console: Console, table: bool) -> None:
+    """The table, unless it is printed in another form, and what was chosen."""
+    if table:
+        console.print(sweep_table(found, console.width))
+    for remark in remarks(found):
+        console.print(remark, highlight=False)

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from polytempo.core.orders import JuryScores
 from polytempo.core.stateful import stateful
+from polytempo_client.personal.told import JuryScores
 
 
 @stateful

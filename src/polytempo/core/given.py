@@ -37,8 +37,8 @@ def given(thing: Any, title: str, kind: str, of: object, **facts: Any) -> Given:
     return Given(thing, f"{title} #{known[:8]}", {"type": kind, **facts, "digest": known})
 
 
-def described(thing: object) -> str:
-    """Type and shape of an object, never its content."""
+def described(thing: object, depth: int = 2) -> str:
+    """Type and shape of an object, never its content; of lists and dicts, as many levels of what is inside."""
     kind = type_name(thing)
     shape = getattr(thing, "shape", None)
     if isinstance(shape, tuple) and all(isinstance(side, int) for side in shape):
@@ -46,11 +46,11 @@ def described(thing: object) -> str:
         of = "" if dtype is None else f" of {str(dtype).removeprefix('torch.')}"
         return f"{kind}{of} with shape {tuple(shape)}"
     if isinstance(thing, list | tuple):
-        inner = ", ".join(described(part) for part in thing[:4]) + (", ..." if len(thing) > 4 else "")
-        return f"{kind} of {len(thing)}" + (f" ({inner})" if thing else "")
+        inner = ", ".join(described(part, depth - 1) for part in thing[:4]) + (", ..." if len(thing) > 4 else "")
+        return f"{kind} of {len(thing)}" + (f" ({inner})" if thing and depth else "")
     if isinstance(thing, Mapping):
-        first = next(iter(thing.values()), None)
-        return f"{kind} of {len(thing)}" + (f" (the first: {described(first)})" if thing else "")
+        first = described(next(iter(thing.values()), None), depth - 1)
+        return f"{kind} of {len(thing)}" + (f" (the first: {first})" if thing and depth else "")
     return kind
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from polytempo.core.schedules import Schedule
 from polytempo.core.stateful import stateful
+from polytempo_client.personal.told import Personal
+from polytempo_client.work import Amount
 
 if TYPE_CHECKING:  # a client without torch needs to know its work too
     from torch import Tensor
@@ -15,12 +17,9 @@ if TYPE_CHECKING:  # a client without torch needs to know its work too
 
 @stateful
 @dataclass(frozen=True, slots=True)
-class Work:
-    """How much and how to train locally. Either ``steps`` or ``epochs`` counts; steps win when both are set."""
+class Work(Amount):
+    """How much and how to train locally."""
 
-    steps: int | None = None
-    epochs: int | None = 1
-    batch_size: int = 10
     optimizer: Literal["sgd", "adam"] = "sgd"
     lr: float | Schedule = 0.01
     momentum: float = 0.0
@@ -29,15 +28,9 @@ class Work:
     """Which random streams batches and dropout are drawn from; 0: the usual ones."""
 
     def stream_keys(self, client: int, count: int) -> tuple[int, ...]:
-        """The keys of these streams (``core/streams.py``) for a client that has carried out so many orders before."""
+        """The keys of these streams (``polytempo_client/streams.py``) for a client that has carried out so many orders
+        before."""
         return (client, count, self.stream) if self.stream else (client, count)
-
-    def steps_for(self, samples: int) -> int:
-        """Local steps on a data set of that size; an epoch's last batch may be partial."""
-        if self.steps is not None:
-            return self.steps
-        assert self.epochs is not None
-        return self.epochs * -(-samples // self.batch_size)
 
 
 @stateful
@@ -84,41 +77,6 @@ class Due:
     def row(self) -> dict[str, float]:
         """As it stands in records: run directories, logs, the status of a service."""
         return {"arrival_group": self.group, "expected": self.expected, "latest": self.latest}
-
-
-@stateful
-@dataclass(frozen=True, slots=True)
-class JuryScores:
-    """What rows that a client does not train on say of mixtures of its own model and the one it was sent, from all its
-    own to all the other (``learn/personal.py``): sums over the rows."""
-
-    rows: int
-    errors: tuple[float, ...]
-    briers: tuple[float, ...]
-    """Half of the Brier score: from 0 to 1, as an error."""
-    changed: bool = False
-    """Most of the client's rows are new to its own model."""
-
-
-SOLO = "solo"
-"""A parameter of the rule ``jury``: if it is there, a client that would keep something of its own model keeps all."""
-SETTLED = "settled"
-"""Another, beside ``SOLO``: that is decided for the whole federation, and not only tried out."""
-TUTTI = "tutti"
-"""Another: the client starts from the served model alone."""
-
-
-@stateful
-@dataclass(frozen=True, slots=True)
-class Personal:
-    """The client keeps a model of its own by a rule (``learn/rules``). ``jury``: it decides by rows that it does not
-    train on how much of its own it starts from and uses, and reports what they said."""
-
-    rule: str = "jury"
-    parameters: dict[str, float] = field(default_factory=dict)
-    """Of the rule."""
-    pool: JuryScores | None = None
-    """The mean over the clients' juries, as of one row; None while too few have reported."""
 
 
 @stateful

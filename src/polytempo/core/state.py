@@ -18,10 +18,10 @@ from safetensors import safe_open
 from torch import Tensor
 
 from polytempo.core.disk.files import write_whole
-from polytempo.core.disk.packing import Packer, as_text, unpackable
 from polytempo.core.disk.tensor_file import memory_of, pieces_of, read_tensors, write_tensors
 from polytempo.core.model.vectors import aligned
 from polytempo.core.stateful import is_stateful, state_name, stateful_class
+from polytempo_client.disk.packing import Packer, as_text, unpackable
 
 
 def pack(value: object) -> tuple[str, list[Tensor]]:

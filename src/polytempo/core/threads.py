@@ -1,9 +1,15 @@
-"""torch in one thread."""
+"""The cores of this process, and torch in one thread."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import described
-from polytempo.core.registry import unknown
+from polytempo_client.imports import unknown
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -39,7 +39,8 @@ def refusal(error: ValidationError, where: str, hint: str = "", kind: type[BaseM
     first = _worst(error)
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "literal_error":
-        return UserError(unknown(key, str(first["input"]), re.findall(r"'([^']+)'", first["ctx"]["expected"])))
+        known = re.findall(r"'([^']+)'", first["ctx"]["expected"])
+        return UserError(f"{where}: {unknown(key, str(first['input']), known)}")
     table = None if kind is None or first["type"] != "extra_forbidden" else _table_at(kind, first["loc"][:-1])
     if table is not None:
         return UserError(f"{where}: {_unknown_key(table, first['loc'])}{hint}")

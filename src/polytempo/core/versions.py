@@ -11,6 +11,14 @@ def versions() -> dict[str, str]:
     return dict(_found())
 
 
+def machine() -> dict[str, str]:
+    """The same of a machine, with what its CPU can do: that decides how code is compiled."""
+    import llvmlite.binding as llvm  # here, because a light client has no compiler
+
+    features = llvm.get_host_cpu_features().flatten()
+    return {**versions(), "cpu type": llvm.get_host_cpu_name(), "cpu features": features}
+
+
 @cache
 def _found() -> tuple[tuple[str, str], ...]:
     packages = ("polytempo", "torch", "numpy", "scipy", "scikit-learn", "numba")

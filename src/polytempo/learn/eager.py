@@ -9,11 +9,12 @@ from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.core.model.frozen import copy_of, frozen_tensors, set_training
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import schema_of, travelling
 from polytempo.core.orders import Objective
 from polytempo.learn.dropout import seeded_dropout
+from polytempo.learn.forward import Forward
 from polytempo.learn.job import Job
+from polytempo_client.model.schema import Schema
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -26,6 +27,7 @@ class EagerEngine:
         self._module = module
         self._schema = schema_of(module)
         self._loss = loss
+        self.outputs = Forward(module).outputs
         self._own = threading.local()
 
     def train(self, job: Job) -> Tensor:

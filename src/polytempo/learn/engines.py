@@ -4,9 +4,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.learn.eager import EagerEngine, Loss
 from polytempo.learn.job import Engine
+from polytempo_client.imports import unknown
 
 ENGINES = ("auto", "eager", "fused")
 

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import described
-from polytempo.core.registry import Registry, from_import_path
+from polytempo.core.registry import Registry
 from polytempo.learn.metrics import ACCURACY, F1, MAE, Metric, alike
+from polytempo_client.imports import from_import_path, unknown
 
 Labels = Literal["classes", "numbers", "several"]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -25,6 +26,15 @@ class Goal:
     """One class per sample; numbers; or several labels at once, each 0 or 1."""
     loss: Loss
     metric: Metric
+
+    def __post_init__(self) -> None:
+        if self.labels not in get_args(Labels):
+            raise UserError(unknown(f"kind of labels of the goal {self.name}", str(self.labels), get_args(Labels)))
+        if not callable(self.loss):
+            expected = "Expected a function of outputs and labels that gives one number."
+            raise UserError(f"loss of the goal {self.name} is {described(self.loss)}. {expected}")
+        if not isinstance(self.metric, Metric):
+            raise UserError(f"metric of the goal {self.name} is {described(self.metric)}. Expected a Metric.")
 
 
 def squared(outputs: Tensor, y: Tensor) -> Tensor:

@@ -98,10 +98,13 @@ class Job:
 
 
 class Engine(Protocol):
-    """Runs jobs. ``train`` may be called from several threads at once and holds no lock while it computes."""
+    """Trains and runs a model. It may be called from several threads at once and holds no lock while it computes."""
 
     def train(self, job: Job) -> Tensor:
         """The trained flat vector, a new one."""
+
+    def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray | None = None) -> Tensor:
+        """The model's outputs for these rows, or for all. A sample's depend on nothing beside it."""
 
 
 def make_batches(

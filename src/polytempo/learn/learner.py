@@ -16,25 +16,25 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.flight import base_of
 from polytempo.core.model.frozen import frozen_parts
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import schema_of, trained_entries
 from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.core.schedules import rate_at
-from polytempo.core.streams import stream
 from polytempo.learn.eager import Loss
 from polytempo.learn.engines import make_engine
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.goals import Goal, goals, loss_by_name
 from polytempo.learn.job import Batches, Job, Refresh, make_batches
-from polytempo.learn.jury import Rows
 from polytempo.learn.metrics import ACCURACY, Metric, PerSample, as_metric, metric_by_name
 from polytempo.learn.models import Inputs, first_model
-from polytempo.learn.personal import SHARES, ClientMemory, may_rehearse
 from polytempo.learn.private_layers import PrivateLayers
 from polytempo.learn.probe import check_parts
 from polytempo.learn.questions import Asked, questions
 from polytempo.learn.rules import begin_rule
 from polytempo.learn.scoring import Scorer
+from polytempo_client.model.schema import Schema
+from polytempo_client.personal.jury import Rows
+from polytempo_client.personal.rule import SHARES, ClientMemory, may_rehearse
+from polytempo_client.streams import stream
 
 FORWARD = 1 / 3
 """Of a training step is the forward pass; the backward pass is the rest."""
@@ -63,6 +63,10 @@ class Assignment:
     memory: ClientMemory | None = None
     """What the client remembers of its own models; None if it has none yet."""
 
+    def tensors(self) -> list[Tensor]:
+        """Those that assignments of other clients may hold as well."""
+        return [*self.order.tensors(), *(send.weights for _, send in self.sends), self.y]
+
 
 class CarriedOut(NamedTuple):
     """What comes of an assignment: what the client hands in, and what it keeps."""
@@ -72,6 +76,22 @@ class CarriedOut(NamedTuple):
     """The model that the client trained, its private layers included: what it hands in may be another."""
     memory: ClientMemory | None = None
     """Where the order is personal or layers are private; None: nothing new (training diverged)."""
+
+
+def _made_again(
+    module: nn.Module,
+    engine: str,
+    loss: Loss,
+    metric: Metric | PerSample,
+    probe: tuple[Tensor, Tensor] | None,
+    layers: PrivateLayers,
+) -> "Learner":
+    return _with_layers(Learner(module, engine, loss, metric, probe), layers)
+
+
+def _with_layers(learner: "Learner", layers: PrivateLayers) -> "Learner":
+    learner.layers = layers
+    return learner
 
 
 @dataclass(frozen=True)
@@ -96,13 +116,14 @@ class Learner:
         metric: Metric | PerSample = ACCURACY,
         probe: tuple[Tensor, Tensor] | None = None,
     ) -> None:
+        self._made_of = module, engine, loss, metric, probe
         self.layers = PrivateLayers(schema_of(module))
         self._normalises_batches = any(
             isinstance(part, _BatchNorm) for part in set(module.modules()) - set(frozen_parts(module))
         )
         self.engine = make_engine(engine, module, loss)
         self.metric = as_metric(metric)
-        self.scorer = Scorer(module, loss, self.metric.per_sample)
+        self.scorer = Scorer(module, loss, self.metric, self.engine.outputs)
         if probe is not None:
             x, y = probe
             check_parts(module, loss, self.metric.per_sample, x, y)
@@ -118,9 +139,17 @@ class Learner:
     def with_private(self, names: Sequence[str], initial: Tensor) -> "Learner":
         """The same learner for clients that keep these layers. ``initial`` are the weights that the model begins
         with."""
-        divided = copy.copy(self)
-        divided.layers = PrivateLayers(self.layers.model, names, initial)
-        return divided
+        return _with_layers(copy.copy(self), PrivateLayers(self.layers.model, names, initial))
+
+    def __copy__(self) -> "Learner":
+        """One that shares its engine."""
+        made = object.__new__(Learner)
+        vars(made).update(vars(self))
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A learner travels as what it was made of. Who takes it in another process makes and compiles its own."""
+        return _made_again, (*self._made_of, self.layers)
 
     def carry_out(self, a: Assignment) -> CarriedOut:
         """What the client hands in and keeps. Questions are answered only where the trained weights are finite."""

@@ -1,7 +1,7 @@
 """What models are judged by: metrics, each with its name, its direction and its range."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -9,7 +9,8 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import described, title_of
-from polytempo.core.registry import Registry, from_import_path
+from polytempo.core.registry import Registry
+from polytempo_client.imports import from_import_path
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
 """Outputs and labels -> one number per sample."""
@@ -60,8 +61,21 @@ class Scale:
 class Metric(Scale):
     """A function of outputs and labels that gives one number per sample, with its name and direction."""
 
-    name: str
+    name: str = field()  # without the default of a Scale
     per_sample: PerSample
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise UserError(f"name of a metric is {self.name!r}. Expected what tables and plots call it.")
+        if not callable(self.per_sample):
+            raise UserError(
+                f"per_sample of the metric {self.name} is {described(self.per_sample)}. Expected a function of outputs "
+                "and labels."
+            )
+        for setting in ("higher_is_better", "share"):
+            if not isinstance(getattr(self, setting), bool):
+                value = getattr(self, setting)
+                raise UserError(f"{setting} of the metric {self.name} is {value!r}. Expected True or False.")
 
     def scale(self) -> dict[str, Any]:
         """What config.json says of it."""

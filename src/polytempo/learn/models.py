@@ -11,13 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parameter import UninitializedParameter
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import Registry, from_import_path
-from polytempo.core.streams import stream
+from polytempo.core.given import described
+from polytempo.core.registry import Registry
+from polytempo.core.torch_generator import own_generator
+from polytempo_client.imports import from_import_path
+from polytempo_client.streams import stream
 
 Build = Callable[["Inputs"], nn.Module]
 models: Registry[Build] = Registry("model")
+EXPECTED = "Expected a function of Inputs or of nothing, or an nn.Module class without arguments, that gives a module."
 
 
 @dataclass(frozen=True)
@@ -41,16 +46,32 @@ def build_model(name: str, inputs: Inputs, seed: int, own: Any = None) -> nn.Mod
     if isinstance(own, nn.Module):
         return copy.deepcopy(own)
     build: Any = own or (from_import_path(name, "model") if ":" in name else models[name])
-    expected = "expected a function of Inputs or an nn.Module class without arguments that gives an nn.Module"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    shown = f"model {name!r}" if own is None else f"model is {described(own)}, which"
+    with own_generator(seed):
         try:
             module = build(inputs) if _takes_inputs(build) else build()
-        except TypeError as error:
-            raise UserError(f"{name!r} builds no model ({error}); {expected}.") from error
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"{shown} fails ({type(error).__name__}: {error}). {EXPECTED}") from error
     if not isinstance(module, nn.Module):
-        raise UserError(f"{name!r} gives no model but {type(module).__name__}; {expected}.")
+        raise UserError(f"{shown} gives {described(module)}. {EXPECTED}")
+    check_module(module, shown)
     return module
+
+
+def check_module(module: nn.Module, shown: str) -> None:
+    """Can this module be trained? What its weights lack is said here, not in the middle of a run."""
+    if not any(True for _ in module.parameters()):
+        raise UserError(f"{shown} has no parameters. Expected an nn.Module with some that train.")
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, UninitializedParameter):
+            raise UserError(f"{shown} has no shape yet ({name}). Expected lazy layers to have seen a sample.")
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            dtype = str(parameter.dtype).removeprefix("torch.")
+            raise UserError(f"{shown} trains {name} as {dtype}. Expected float32: module.float().")
+        if not parameter.isfinite().all():
+            raise UserError(f"{shown} has NaN or Inf in {name}. Expected finite weights to begin with.")
 
 
 def first_model(name: str, inputs: Inputs, seed: int, own: Any = None) -> nn.Module:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import tensor_of, trained_entries
 from polytempo.core.orders import Send
-from polytempo.learn.personal import ClientMemory
+from polytempo_client.model.schema import Schema
+from polytempo_client.personal.rule import ClientMemory
 
 if TYPE_CHECKING:  # a learner has private layers
     from polytempo.learn.learner import Assignment

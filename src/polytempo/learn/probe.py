@@ -9,13 +9,14 @@ from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
 from polytempo.core.model.frozen import copy_of, set_training
+from polytempo.core.torch_generator import own_generator
 from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.eager import Loss
 from polytempo.learn.metrics import PerSample, correct
 
 EXPECTED = {
     "model": "a module that gives one row of outputs per sample, fit for the loss and the labels, with a gradient",
-    "loss": "a function of outputs and labels that gives one number (a tensor of shape ()) to backpropagate from",
+    "loss": "a function of outputs and labels that gives one finite number (a tensor of shape ()) with a gradient",
     "metric": "a function of outputs and labels that gives one number per sample (a tensor of shape (samples,))",
 }
 
@@ -35,10 +36,10 @@ def check_parts(module: nn.Module, loss: Loss, metric: PerSample, x: Tensor, y: 
             value.backward()
         return value
 
-    with torch.random.fork_rng(devices=[]):
+    with own_generator():
         outputs = _try("model", forward, lambda result: result.shape[:1] == y.shape[:1] and result.requires_grad)
         # what fails in our own loss and metric is a model whose outputs they cannot read
-        _try("model" if loss is F.cross_entropy else "loss", step, lambda result: result.shape == ())
+        _try("model" if loss is F.cross_entropy else "loss", step, lambda r: r.shape == () and bool(r.isfinite()))
         scored = outputs.detach()
         _try("model" if metric is correct else "metric", lambda: metric(scored, y), lambda r: r.shape == y.shape[:1])
 
@@ -65,4 +66,6 @@ def _try(part: str, call: Callable[[], Tensor], fits: Callable[[Tensor], bool]) 
 def _described(result: Any) -> str:
     if not isinstance(result, Tensor):
         return f"a value of type {type(result).__name__}"
+    if result.numel() == 1 and not result.isfinite().all():
+        return f"{result.item()}"
     return f"a tensor of shape {tuple(result.shape)}" + ("" if result.requires_grad else " without gradient")

@@ -9,10 +9,10 @@ from torch import Tensor
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Work
 from polytempo.core.schedules import rate_at
-from polytempo.core.streams import stream
 from polytempo.learn.job import Job
 from polytempo.learn.learner import Learner
 from polytempo.learn.scoring import mean_per_part
+from polytempo_client.streams import stream
 
 WARM_UP_EPOCHS = 5
 """On all proxy sets, where there are some and nobody says how many."""

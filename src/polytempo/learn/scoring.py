@@ -1,6 +1,6 @@
-"""Forward passes without training: accuracy and loss per sample. One pass per model, however many clients share it."""
+"""How good a model is: metric and loss per sample. One pass per model, however many clients share it."""
 
-import threading
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,51 +9,38 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.frozen import copy_of
 from polytempo.learn.eager import Loss
-from polytempo.learn.flat import initial_vector, live_in_vector
-from polytempo.learn.metrics import PerSample, correct
+from polytempo.learn.flat import initial_vector
+from polytempo.learn.forward import Forward, Outputs
+from polytempo.learn.metrics import ACCURACY, Metric, correct
 
-CHUNK = 1000
-"""Rows per forward pass. Fixed, so that a score never depends on who is scored beside whom."""
+ROUNDING = 1e-4
+"""By which a share may leave 0 to 1."""
 
 
 class Scorer:
-    """Scores flat vectors on rows of a data set; may be called from several threads at once."""
+    """Scores flat vectors on rows of a data set; may be called from several threads at once. ``outputs`` is how an
+    engine computes the module's outputs; without one torch does."""
 
-    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy, metric: PerSample = correct) -> None:
-        self._module = module
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss = F.cross_entropy,
+        metric: Metric = ACCURACY,
+        outputs: Outputs | None = None,
+    ) -> None:
+        forward = Forward(module)
+        self.outputs: Outputs = outputs or forward.outputs
+        self.features = forward.features
         self._loss = loss
         self._metric = metric
         self._initial = initial_vector(module)
-        self._own = threading.local()
-
-    def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray | None = None) -> Tensor:
-        """The model's outputs for these rows, or for all rows without copying them."""
-        module, vector = self._workbench()
-        vector.copy_(weights)
-        with torch.inference_mode():
-            if rows is None:
-                return torch.cat([module(chunk) for chunk in x.split(CHUNK)])
-            chunks = [module(x[torch.from_numpy(rows[i : i + CHUNK])]) for i in range(0, len(rows), CHUNK)]
-        return torch.cat(chunks)
-
-    def features(self, weights: Tensor, x: Tensor, rows: np.ndarray) -> Tensor:
-        """What the model's last linear layer is given for these rows."""
-        seen: list[Tensor] = []
-        linear = [part for part in self._workbench()[0].modules() if isinstance(part, nn.Linear)]
-        if not linear:
-            raise UserError("The model has no linear layer, so it has no last-layer features.")
-        hook = linear[-1].register_forward_pre_hook(lambda _, given: seen.append(given[0].flatten(1)))
-        try:
-            self.outputs(weights, x, rows)
-        finally:
-            hook.remove()
-        return torch.cat(seen)
 
     def metric(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> np.ndarray:
         """The metric of each row, for accuracy 0 or 1; ``y`` holds the labels of these rows."""
-        return self._metric(self.outputs(weights, x, rows), y).numpy()
+        values = self._metric.per_sample(self.outputs(weights, x, rows), y).numpy()
+        _check_scores(self._metric, values)
+        return values
 
     def losses(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray | None = None) -> Tensor:
         """The loss of each of these rows, or of all; ``y`` holds the labels of these rows."""
@@ -66,7 +53,7 @@ class Scorer:
         """For each of these rows its error and half its Brier score; ``y`` holds the labels of these rows. With another
         loss than cross-entropy, or another metric than accuracy, both are the row's loss as a share of what the
         initial model's is, at most 1."""
-        if self._loss is F.cross_entropy and self._metric is correct:
+        if self._loss is F.cross_entropy and self._metric.per_sample is correct:
             outputs = self.outputs(weights, x, rows)
             shares = torch.softmax(outputs, 1)
             right = shares[torch.arange(len(y)), y]
@@ -77,13 +64,18 @@ class Scorer:
         share = torch.where(losses > 0, (losses / before).nan_to_num(1.0, 1.0), 0.0).clamp(0, 1)
         return torch.stack([share, share], 1).numpy()
 
-    def _workbench(self) -> tuple[nn.Module, Tensor]:
-        if not hasattr(self._own, "module"):
-            torch.set_num_threads(1)
-            self._own.module = copy_of(self._module).eval()
-            self._own.vector = live_in_vector(self._own.module)
-            self._own.module.requires_grad_(False)
-        return self._own.module, self._own.vector
+
+def _check_scores(metric: Metric, values: np.ndarray) -> None:
+    low, high = float(values.min(initial=0)), float(values.max(initial=0))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UserError(
+            f"The metric {metric.name} gives NaN or Inf for some samples. Expected one finite number per sample."
+        )
+    if metric.share and not (-ROUNDING <= low <= high <= 1 + ROUNDING):
+        raise UserError(
+            f"The metric {metric.name} gives {low if low < 0 else high:.4g} for a sample. Expected shares from 0 to 1. "
+            "For other numbers give a Metric with share=False and its direction, higher_is_better."
+        )
 
 
 def mean_per_part(values: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

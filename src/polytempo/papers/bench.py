@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import Registry, unknown
+from polytempo.core.registry import Registry
 from polytempo.report.run import Run
+from polytempo_client.imports import unknown
 
 benches: Registry["Bench"] = Registry("benchmark")
 

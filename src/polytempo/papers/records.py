@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from polytempo.core.disk.files import write_bytes
-from polytempo.core.disk.locks import locked
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
 from polytempo.sim.directory import config_of, plain
 from polytempo.sim.experiment import Experiment
 from polytempo.strategies import make_strategy
+from polytempo_client.disk.files import write_bytes
+from polytempo_client.disk.locks import locked
 
 Figures = Mapping[str, float | None]
 """By the names of columns: figures of a run, before they are scaled or divided."""

@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from polytempo.papers.bench import Bench, Case, Column, Table, rivals_of
-from polytempo.papers.measuring import Folders, kept_runs, measure_table, measured
+from polytempo.papers.measuring import Means, kept_runs, measure_table, measured
 from polytempo.papers.promises import WorldFigures, promises
 from polytempo.papers.records import PUBLISHED, Figures, Measured, Records
 from polytempo.report.run import Run
@@ -27,20 +27,22 @@ def run_bench(
     data_dir: Path | None,
     begin: Callable[[str], None],
     progress: Callable[[Progress], None],
+    jobs: int = 1,
+    executor: str = "threads",
 ) -> list[Path]:
     """Run what is neither recorded nor in ``out/runs`` and write each table, as soon as it is complete, to
     ``out/BENCH/TABLE`` as .json, .md, .svg and .html; the paths of the Markdown. A recorded benchmark has its records
     in ``out/BENCH/records.json``, and its tables have all rows and seeds that are recorded. A benchmark with an
     overview has it in ``out/BENCH/overview.md``: of all tables of the whole that are there, whenever they were run. One
-    that shows what Concerto promises has it in ``out/BENCH/promises.md``."""
-    written, directory, folders = [], out / bench.name, Folders(out / "runs", data_dir)
+    that shows what Concerto promises has it in ``out/BENCH/promises.md``. ``jobs`` runs of a table go on at once."""
+    written, directory, means = [], out / bench.name, Means(out / "runs", data_dir, jobs, executor)
     for table in bench.tables:
         records = Records(PUBLISHED / f"{bench.name}.json", directory / RECORDS) if bench.recorded else Records()
-        measure_table(bench, table, records, folders, begin, progress)
+        measure_table(bench, table, records, means, begin, progress)
         shown, shown_table = (_shown(bench, whole), _of(whole, table)) if bench.recorded else (bench, table)
         figures = measured(shown_table, shown.all_seeds(), records)
         written.append(_write(shown, shown_table, figures, directory))
-        _draw(bench, table, kept_runs(shown, shown_table, folders), directory)
+        _draw(bench, table, kept_runs(shown, shown_table, means), directory)
         if bench.overview is not None:
             (directory / OVERVIEW).write_text(_overview(bench, bench.overview, whole.tables, directory))
     if bench.overview is not None:

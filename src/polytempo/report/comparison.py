@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.report.facts.contenders import Contender, contenders_of
 from polytempo.report.frames import Row, frame_of
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_figures, markdown_table
+from polytempo_client.imports import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,18 +7,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+from polytempo.report.differences import difference_figures, differences
 from polytempo.report.facts.alone import better_off
 from polytempo.report.facts.contenders import ALONE, Contender, contenders_of
+from polytempo.report.facts.significance import Difference
 from polytempo.report.run import Run
 from polytempo.sim.result import FIGURES
+
+DIFFERENCE = {
+    "reference": "reference",
+    "difference": "mean",
+    "low": "low",
+    "high": "high",
+    "p": "p",
+    "verdict": "verdict",
+    "seeds_needed": "seeds_needed",
+}
+"""Columns about the difference to the best contender, and the fields of it that they hold."""
 
 
 def comparison_csv(runs: Sequence[Run]) -> str:
     """One row per contender: its label, the number of its seeds, and the mean over them of every figure of result.json
-    that is a number; shares of clients better off, equal and worse off than alone where there is a run of Standalone. A
-    column that nobody has a figure for is left out, and a cell is empty where a contender has none."""
+    that is a number; shares of clients better off, equal and worse off than alone where there is a run of Standalone;
+    of several contenders the difference in the used metric to the best. A column that nobody has a figure for is left
+    out, and a cell is empty where a contender has none."""
     contenders = contenders_of(runs)
-    rows = [_row(contender, runs) for contender in contenders]
+    against = {one.contender: _difference(one) for one in differences(runs)}
+    nothing = dict.fromkeys(DIFFERENCE) if against else {}
+    rows = [_row(contender, runs) | against.get(contender.label, nothing) for contender in contenders]
     columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
     return csv_text(columns, ([row[name] for name in columns] for row in rows))
 
@@ -65,6 +81,11 @@ def _row(contender: Contender, runs: Sequence[Run]) -> dict[str, Any]:
         "equal": None if shares is None else shares.equal,
         "worse_off": None if shares is None else shares.worse,
     }
+
+
+def _difference(row: Difference) -> dict[str, Any]:
+    known = difference_figures(row)
+    return {name: known[field] for name, field in DIFFERENCE.items()}
 
 
 def _mean(contender: Contender, name: str) -> float | None:

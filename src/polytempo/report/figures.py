@@ -6,13 +6,13 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.report.drawing import figures
 from polytempo.report.drawing.canvas import COLUMN, columns_of, save
 from polytempo.report.facts.runs import Runs
 from polytempo.report.page import SECTIONS
 from polytempo.report.run import Run
 from polytempo.report.sections.markup import Drawing
+from polytempo_client.imports import unknown
 
 SINGLE, DOUBLE = 3.5, 7.16  # inches: a column of a paper, and both columns with the gap between them
 WIDTHS = {"page": COLUMN, "single": SINGLE, "double": DOUBLE}

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from polytempo.core.disk.files import same_file, write_bytes, write_whole
+from polytempo.core.disk.files import same_file, write_whole
 from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.errors import UserError
+from polytempo.core.given import described
 from polytempo.core.model.state_dicts import with_batch_counts
 from polytempo.sim.kept_models import KeptModels
+from polytempo_client.disk.files import write_bytes
 
 INDEX = "index.json"
 
@@ -26,13 +28,14 @@ def client_model(
     where none can be built."""
     numbers = kept.clients(which)
     if client not in numbers:
-        known = f"clients 0 to {max(numbers)}" if numbers else "no client"
-        raise UserError(f"Client {client!r} has no {which} model. In this run {known} may have one.")
+        known = f"those from 0 to {max(numbers)} that ever trained" if which == "own" else f"0 to {max(numbers)}"
+        raise UserError(f"Client {client!r} has no {which} model. Expected the number of a client: {known}.")
     tensors = kept.tensors(which, numbers[client])
     if module is None and kept.build is None:
         return with_batch_counts(tensors)
     made = kept.build() if module is None and kept.build is not None else module
-    assert made is not None
+    if not isinstance(made, nn.Module):
+        raise UserError(f"module is {described(made)}. Expected an nn.Module, whose weights are replaced.")
     return loaded(made, tensors)
 
 

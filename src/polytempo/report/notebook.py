@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
+from polytempo.report.differences import meaning_of_bold
 from polytempo.report.facts.contenders import contenders_of
 from polytempo.report.facts.numbers import NOTHING
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_rows
 from polytempo.sim.run import Progress
+
+Show = Callable[[Progress], None]
 
 CSS = """
 .polytempo { --ink: var(--jp-content-font-color1, #24292f); --grid: var(--jp-border-color2, #dfe3e8);
@@ -38,7 +41,7 @@ def run_html(run: Run) -> str:
         f"<tr><th>{escape(a)}</th><td>{escape(b)}</td><th>{escape(c)}</th><td>{escape(d)}</td></tr>"
         for a, b, c, d in beside
     )
-    return _whole(run.summary(), f"<table><tbody>{body}</tbody></table>", [run])
+    return _of_runs(run.summary(), f"<table><tbody>{body}</tbody></table>", [run])
 
 
 def runs_html(runs: Sequence[Run]) -> str:
@@ -54,31 +57,51 @@ def runs_html(runs: Sequence[Run]) -> str:
     ]
     most = max(len(contender.runs) for contender in contenders)
     told = f"{len(contenders)} methods, " + ("one seed" if most == 1 else f"means over up to {most} seeds")
-    return _whole(told, html_table(["method", *rows[0].cells], body), runs)
+    meaning = f" {meaning_of_bold(contenders)}" if len(contenders) > 1 else ""
+    return _of_runs(f"{told}.{meaning}", html_table(["method", *rows[0].cells], body), runs)
 
 
-def _whole(told: str, table: str, runs: Sequence[Run]) -> str:
+def notebook_html(told: str, table: str, figure: str) -> str:
+    """What the value of a cell looks like: a sentence, a table and a figure."""
+    return f'<div class="polytempo"><style>{CSS}</style><p>{escape(told)}</p>{table}{figure}</div>'
+
+
+def _of_runs(told: str, table: str, runs: Sequence[Run]) -> str:
     from polytempo.report.drawing.canvas import inline_svg
     from polytempo.report.drawing.figures import accuracy_over_time
 
     name = f"run-{str(runs[0].digest)[:12]}-{len(runs)}"  # ids are those of the whole notebook
-    figure = inline_svg(accuracy_over_time(runs), name)
-    return f'<div class="polytempo"><style>{CSS}</style><p>{escape(told)}</p>{table}{figure}</div>'
+    return notebook_html(told, table, inline_svg(accuracy_over_time(runs), name))
 
 
 @contextmanager
-def live_progress(label: str) -> Iterator[Callable[[Progress], None] | None]:
-    """In a notebook, what shows how far a run is, in one line that is gone at the end. Elsewhere None."""
+def live_line() -> Iterator[Callable[[str], None] | None]:
+    """In a notebook, one line that shows the HTML it was given last and is empty at the end. Elsewhere None."""
     if not in_notebook():
         yield None
         return
     from IPython.display import HTML, display
 
-    line: Any = display(HTML(_line(label, None)), display_id=True)
+    line: Any = display(HTML(""), display_id=True)
     try:
-        yield lambda standing: line.update(HTML(_line(label, standing)))
+        yield lambda html: line.update(HTML(html))
     finally:
         line.update(HTML(""))
+
+
+@contextmanager
+def live_progress() -> Iterator[Callable[[str], Show | None]]:
+    """What shows, for a run with this label, how far it is: in a notebook one line for all runs, elsewhere nothing."""
+    with live_line() as write:
+
+        def begin(label: str) -> Show | None:
+            if write is None:
+                return None
+            preparing = "preparing; the first run on a machine compiles for a quarter of a minute"
+            write(f"<div>{escape(label)}: {preparing}</div>")
+            return lambda standing: write(_standing(label, standing))
+
+        yield begin
 
 
 def in_notebook() -> bool:
@@ -89,11 +112,15 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def _line(label: str, standing: Progress | None) -> str:
-    if standing is None:
-        return f"<div>{escape(label)}: preparing; the first run on a machine compiles for a quarter of a minute</div>"
-    share = min(standing.share, 1.0)
-    return (
-        f'<div>{escape(label)} <progress value="{share:.4f}"></progress> {share:.0%}, {standing.updates:,} updates, '
-        f"virtual {standing.time:,.0f} s, accuracy {standing.accuracy:.3f}</div>"
+def bar(label: str, share: float, words: str) -> str:
+    """One line of progress as HTML."""
+    return f'<div>{escape(label)} <progress value="{min(share, 1.0):.4f}"></progress> {escape(words)}</div>'
+
+
+def _standing(label: str, standing: Progress) -> str:
+    return bar(
+        label,
+        standing.share,
+        f"{min(standing.share, 1.0):.0%}, {standing.updates:,} updates, virtual {standing.time:,.0f} s, "
+        f"{standing.metric} {standing.accuracy:.3f}",
     )

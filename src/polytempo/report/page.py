@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
 from polytempo.report.facts.runs import Runs
 from polytempo.report.run import Run
@@ -23,6 +22,7 @@ from polytempo.report.sections import (
     timelines,
 )
 from polytempo.report.style import CSS
+from polytempo_client.disk.files import write_bytes
 
 SECTIONS = (
     settings.section,

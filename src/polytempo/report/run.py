@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from polytempo.core.disk.reading import memory_limit, read_npy, read_plain
+from polytempo.core.disk.reading import read_npy
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.learn.metrics import Scale, scale_of
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
@@ -21,6 +20,8 @@ from polytempo.sim.kept_models import KeptModels, builder_by_name
 from polytempo.sim.records.history import FILES, History
 from polytempo.sim.records.used import USED, UsedRows, read_used
 from polytempo.sim.result import FIGURES, HasFigures, Result
+from polytempo_client.disk.reading import memory_limit, read_plain
+from polytempo_client.imports import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -186,21 +187,20 @@ class Run(HasFigures):
 
     def evaluation_rows(self) -> Sequence[Row]:
         """The rows of ``frame``, which may hold more than numbers; figures of the metric have its name."""
-        metric = self.scale.name
-        return [{name.replace("accuracy", metric): value for name, value in row.items()} for row in self.evaluations]
+        return list(map(self._named_by_metric, self.evaluations))
 
     def update_rows(self) -> Sequence[Row]:
         """The rows of ``updates_frame``."""
         return self.update_log
 
     def client_rows(self) -> Sequence[Row]:
-        """The rows of ``clients_frame``."""
+        """The rows of ``clients_frame``; figures of the metric have its name."""
         last = {name: self.per_client(f"per_client_{name}", -1) for name in ("idle", "cluster", "group")}
         of, clients = self.over_updates("client").astype(int), self.clients()
         updates = np.bincount(of, minlength=clients).astype(float)
         steps = np.bincount(of, self.over_updates("steps"), clients)
         stale = np.bincount(of, self.over_updates("staleness"), clients)
-        return per_client(
+        rows = per_client(
             {
                 "accuracy_served": self.final_per_client(),
                 "accuracy_own": self.final_per_client("own"),
@@ -213,6 +213,11 @@ class Run(HasFigures):
                 "mean_staleness": np.divide(stale, updates, where=updates > 0, out=np.full(clients, np.nan)),
             }
         )
+        return list(map(self._named_by_metric, rows))
+
+    def _named_by_metric(self, row: Row) -> Row:
+        metric = self.scale.name
+        return {name.replace("accuracy", metric): value for name, value in row.items()}
 
     def arrival_groups(self) -> list[ArrivedGroup]:
         """The groups in which clients were planned to arrive together, by number; empty for a method that plans no
@@ -347,6 +352,8 @@ def _read_history(directory: Path) -> History:
         path = directory / f"{name}.jsonl"
         getattr(history, name).extend(_read_rows(path) if path.exists() else ())
     history.exchanges = list(map(_with_shares, history.exchanges))
+    for row in history.evaluations:  # of an older version, in which clients used what they were served
+        row.setdefault("accuracy_used", row.get("accuracy"))
     return history
 
 

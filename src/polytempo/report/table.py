@@ -128,11 +128,11 @@ def _difference_rows(found: Sequence[Difference], scale: Scale) -> list[Comparis
 def _tables(rows: list[ComparisonRow], width: int) -> RenderableType:
     titles = list(rows[0].cells)
     for table in (_contenders_as_rows(rows, titles), _contenders_as_columns(rows)):
-        if _full_width(table) <= width:
+        if full_width(table) <= width:
             return table
     blocks = [titles[:1]]
     for title in titles[1:]:
-        if _full_width(_contenders_as_rows(rows, [*blocks[-1], title], width)) <= width:
+        if full_width(_contenders_as_rows(rows, [*blocks[-1], title], width)) <= width:
             blocks[-1].append(title)
         else:
             blocks.append([title])
@@ -151,7 +151,7 @@ def markdown_table(runs: Sequence[Run]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _full_width(table: Table) -> int:
+def full_width(table: Table) -> int:
     """How wide it must be for nothing to be wrapped or cut."""
     console = rich.get_console()
     return console.measure(table, options=console.options.update(max_width=10_000)).maximum

@@ -2,9 +2,10 @@
 
 from torch import from_numpy
 
-from polytempo.learn.asking import Asking, Sample, reason, sampled, wait
+from polytempo.learn.asking import Sample, sampled, watching
 from polytempo.sim.training import Training
 from polytempo.sim.world import World
+from polytempo_client.asking.policies import Asking, reason, wait
 
 
 class Asks:
@@ -24,7 +25,8 @@ class Asks:
         -1 if it never has."""
         before = None if trained_on < 0 else self._sample(training, trained_on, 0)
         now = self._sample(training, generation, training.looks)
-        return reason(self._asking, self._world.learner.scorer, training.flight.model, before, now, training.looks)
+        seen = watching(self._world.learner.scorer, training.flight.model)
+        return reason(self._asking, seen, before, now, training.looks)
 
     def _sample(self, training: Training, generation: int, look: int) -> Sample:
         client = training.client

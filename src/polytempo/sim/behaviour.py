@@ -3,11 +3,11 @@ encoded."""
 
 from dataclasses import dataclass
 
-from polytempo.core.model.encodings import Encoding, parse_encodings
-from polytempo.learn.asking import Asking, check_private, parse_asking
-from polytempo.learn.privacy import Privacy, parse_privacy
 from polytempo.sim.compression import Compression
 from polytempo.sim.uploads import Attack, Uploads, parse_attack
+from polytempo_client.asking.policies import Asking, check_private, parse_asking
+from polytempo_client.model.encodings import Encoding, parse_encodings
+from polytempo_client.privacy import Privacy, parse_privacy
 
 
 @dataclass(frozen=True)

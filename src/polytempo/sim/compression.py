@@ -7,9 +7,9 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
-from polytempo.core.model.encodings import Encoding, ErrorFeedback, added
 from polytempo.core.model.vectors import half, tensor_of
 from polytempo.learn.learner import Assignment
+from polytempo_client.model.encodings import Encoding, ErrorFeedback, added
 
 
 class Compression:

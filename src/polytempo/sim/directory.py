@@ -12,9 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from torch import Tensor
 
-from polytempo.core.disk.files import write_bytes, write_whole
-from polytempo.core.disk.locks import LockedError, locked
-from polytempo.core.disk.reading import open_plain, read_plain
+from polytempo.core.disk.files import write_whole
 from polytempo.core.disk.tensor_file import write_tensors
 from polytempo.core.errors import DISK_ERRORS, PassingError, UserError
 from polytempo.core.given import Given
@@ -23,6 +21,9 @@ from polytempo.core.versions import versions
 from polytempo.sim.experiment import LATER, Experiment
 from polytempo.sim.records.used import USED
 from polytempo.strategies import Strategy
+from polytempo_client.disk.files import write_bytes
+from polytempo_client.disk.locks import LockedError, locked
+from polytempo_client.disk.reading import open_plain, read_plain
 
 LOCK = "lock"
 CHECKPOINT = "checkpoint.safetensors"

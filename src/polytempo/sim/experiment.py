@@ -3,27 +3,30 @@ API all make one of these."""
 
 import hashlib
 import json
-import os
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import Given
-from polytempo.core.registry import check_imports, imported_file, names_code
+from polytempo.core.registry import check_imports, names_code, quoted
 from polytempo.core.validation import validated
 from polytempo.learn.goals import Goal, goal_by_name
 from polytempo.sim.behaviour import Behaviour, parse_behaviour
+from polytempo.sim.executors.cluster import AT, check_executor
 from polytempo.sim.given import taken
-from polytempo.strategies import Strategy, make_strategy
+from polytempo.strategies import Strategy, make_strategy, strategies
+from polytempo.strategies.base.strategy import strategy_class
 from polytempo.strategies.settings import StrategySettings
 from polytempo.world.data import data_file
 from polytempo.world.devices import device_file
 from polytempo.world.drift import Drift
 from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
+from polytempo_client.imports import imported_file
 
 LATER = ("goal", "personal_layers", "validation_share")
 """Settings that came later. Runs that leave them at their defaults do not name them, as before, and stay known."""
@@ -40,7 +43,7 @@ class Experiment(StrategySettings):
     """One run of one strategy."""
 
     data: str = Field("digits", description="name of a data set, a file, a folder or an import path")
-    data_dir: Path | None = Field(None, description="where data sets lie")
+    data_dir: Path | None = Field(None, description="directory of the data sets")
     clients: int | None = Field(None, ge=1, description="number of clients (default 20, or as many as the data names)")
     partition: str = Field("groups", description="who gets which samples")
     test_share: float = Field(0.2, gt=0, lt=1, description="share of each client's samples kept for its own test")
@@ -50,23 +53,25 @@ class Experiment(StrategySettings):
     min_samples: int = Field(2, ge=2, description="samples that every client must have")
     drift: tuple[Drift, ...] = Field((), description="changes of clients' data")
     ask: str | None = Field(
-        None, description="when a client that has its model trains it and asks for a newer one (default: at once)"
+        None, description="when a client trains the model that it has and asks for a newer one (default: at once)"
     )
     attack: str | None = Field(
-        None, description="what some clients send instead of updates: scaled:SHARE:FACTOR or sign-flip:SHARE:FACTOR"
+        None, description="what some clients send in place of updates: scaled:SHARE:FACTOR or sign-flip:SHARE:FACTOR"
     )
     privacy: str | None = Field(
-        None, description="CLIP:NOISE: updates are clipped to this length, and blurred by so many times as much"
+        None, description="CLIP:NOISE: clip updates to this length, and add noise of NOISE times this length"
     )
-    upload: str = Field("", description="how updates are encoded: fp16 or topk:SHARE (default: float32)")
-    download: str = Field("", description="how models are, beside upload: fp16 (default: float32)")
+    upload: str = Field("", description="encoding of updates: fp16 or topk:SHARE (default: float32)")
+    download: str = Field(
+        "", description="encoding of models sent to clients: fp16 (default: float32; requires upload)"
+    )
     proxies: Annotated[str | None, BeforeValidator(_as_words)] = Field(
-        None, description="the server's own samples: how many per cluster to set aside, default, or an .npz"
+        None, description="samples of the server: how many per cluster to set aside, default, or an .npz"
     )
     warm_up: int | None = Field(
-        None, ge=0, description="epochs on all proxy sets that the first model is trained (default 5 if there are any)"
+        None, ge=0, description="epochs of the first model on all proxy sets (default 5 if there are any)"
     )
-    devices: str = Field("slow:0.3x5", description="how fast everybody is")
+    devices: str = Field("slow:0.3x5", description="speed of the devices")
     model: str = Field("mlp", description="name of a model, or the import path of your own")
     goal: str = Field(
         "classification", description="what models are trained for: classification, regression, multi-label"
@@ -76,14 +81,19 @@ class Experiment(StrategySettings):
         None, description="name of a metric, or import path (outputs, labels) -> number per sample"
     )
     init: Path | None = Field(None, description="initial weights, a flat float32 .npy")
-    updates: int | None = Field(None, ge=1, description="stop after so many updates (default 20 per client)")
+    updates: int | None = Field(None, ge=1, description="stop after this many updates (default 20 per client)")
     time: float | None = Field(None, gt=0, description="stop at this virtual time, in seconds")
     target: float | None = Field(None, description="target of the metric; ends a run without updates and time")
     stop_at_target: bool | None = Field(None, description="end at the target also where updates or time are given")
-    patience: int | None = Field(None, ge=1, description="stop after so many evaluations without a better metric")
+    patience: int | None = Field(None, ge=1, description="stop after this many evaluations without a better metric")
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
-    workers: int | None = Field(None, ge=1, description="training threads (default: one per core); changes no result")
+    executor: Annotated[str, AfterValidator(check_executor)] = Field(
+        "threads", description="where training is computed: threads, ray or ray:ADDRESS; changes no result"
+    )
+    workers: int | None = Field(
+        None, ge=1, description="threads or processes that compute (default: one per core); changes no result"
+    )
 
     _behaviour: Behaviour = PrivateAttr()
     _objects: Mapping[str, Given] = PrivateAttr(default_factory=dict)
@@ -131,6 +141,10 @@ class Experiment(StrategySettings):
         goal: Goal | None = self.own("goal")
         return goal_by_name(self.goal) if goal is None else goal
 
+    def strategy_class(self) -> type[Strategy]:
+        own: type[Strategy] | None = self.own("strategy")
+        return strategy_class(self.strategy) if own is None else own
+
     def bare(self) -> Strategy:
         return make_strategy(self.strategy, self.parameters, self.own("strategy"))
 
@@ -142,13 +156,10 @@ class Experiment(StrategySettings):
             )
         return super().make()
 
-    def worker_count(self) -> int:
-        return self.workers or len(os.sched_getaffinity(0))
-
     def settings(self) -> dict[str, Any]:
         """All fields that decide the result, as plain JSON data."""
         unused = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
-        return json.loads(self.model_dump_json(exclude={"workers", "data_dir", *unused}))
+        return json.loads(self.model_dump_json(exclude={"executor", "workers", "data_dir", *unused}))
 
     def files(self) -> dict[str, str]:
         """The SHA-256 of every file that the settings name and that exists: devices, partition, initial weights, own
@@ -167,7 +178,16 @@ class Experiment(StrategySettings):
 
 def make_experiment(**settings: Any) -> Experiment:
     """An experiment from keyword arguments, names or objects; a wrong name or value is an error in plain words."""
-    named, objects = taken(settings)
+    return _made(*taken(settings))
+
+
+def changed(base: Experiment, settings: Mapping[str, Any]) -> Experiment:
+    """The experiment with other settings. It shares the objects of those that stay."""
+    named, objects = taken({**{name: getattr(base, name) for name in base.model_fields_set}, **settings})
+    return _made(named, {**base.objects(), **objects})
+
+
+def _made(named: Mapping[str, Any], objects: Mapping[str, Given]) -> Experiment:
     experiment = validated(Experiment, named, "Experiment")
     experiment._objects = objects
     return experiment
@@ -182,6 +202,7 @@ def read_experiment(
     stranger's."""
     given = read_toml(path)
     _check_imports(path, {**given, **settings}, allowed, list(map(str, settings.values())))
+    _check_cluster(path, given, settings)
     if "strategy" not in given:
         raise UserError(f'{path} names no strategy. Expected a line such as strategy = "fedasync".')
     devices = given.get("devices")
@@ -190,10 +211,18 @@ def read_experiment(
     own = given.get("parameters", {})
     if not isinstance(own, dict):
         raise UserError(f"{path}: parameters is {own!r}. Expected a table: [parameters], then a line for each.")
+    for key in set(given) - set(Experiment.model_fields):
+        if key in _parameters_of(given["strategy"]):
+            raise UserError(f"{path}: {key} is a parameter of {given['strategy']}. Move it below a line [parameters].")
     for one, other in (("epochs", "steps"), ("steps", "epochs")):
         if one in settings:
             given.pop(other, None)
     return make_experiment(**{**given, **settings, "parameters": {**own, **parameters}})
+
+
+def _parameters_of(strategy: Any) -> list[str]:
+    """The names of a registered strategy's parameters."""
+    return [field.name for field in fields(strategies[strategy])] if strategy in strategies else []  # type: ignore[arg-type]
 
 
 def _check_imports(path: Path, given: Mapping[str, Any], allowed: Collection[str], vouched: Collection[str]) -> None:
@@ -202,6 +231,16 @@ def _check_imports(path: Path, given: Mapping[str, Any], allowed: Collection[str
     if data_file(named.get("data", "")) is not None:
         del named["data"]
     check_imports(str(path), {field: code for field, code in named.items() if not names_code(code, vouched)}, allowed)
+
+
+def _check_cluster(path: Path, given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Who runs a cluster may run code here."""
+    named = str(given.get("executor", ""))
+    if named.startswith(AT) and "executor" not in settings:
+        raise UserError(
+            f"{path} names a Ray cluster, {named}. Whoever runs it can run code with your rights: if you trust it, "
+            f"repeat it on the command line: --executor {quoted(named)}"
+        )
 
 
 def _sha256(path: Path) -> str:

@@ -5,20 +5,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import Given, described, digest_of, given, title_of, type_name
 from polytempo.learn.goals import as_goal, goal_by_name
 from polytempo.learn.metrics import Metric, as_metric
-from polytempo.strategies.base.strategy import Strategy, as_strategy, strategies
+from polytempo.learn.models import check_module
+from polytempo.strategies.base.strategy import Strategy, as_strategy, known_name
 from polytempo.strategies.base.wrapper import Wrapper
-from polytempo.world.data.objects import Columns, dataset_of
+from polytempo.world.data.columns import Columns
+from polytempo.world.data.objects import dataset_of
 from polytempo.world.partitions import Partition
 from polytempo.world.partitions.rows import from_function, from_rows
 
 COLUMNS = ("label", "features", "vocabulary")
 """Words about data that are given as an object."""
+
+MIN_SAMPLES = 2
+"""Of a client where ``min_samples`` does not say: one to train on, one to test on."""
 
 _OWN = "what the user says"
 Settings = dict[str, Any]
@@ -57,8 +62,8 @@ def _is_object(of: object) -> bool:
 
 def _take_data(named: Settings, objects: Objects, columns: Columns) -> None:
     """Clients of a dict keep what is theirs, unless another partition is given."""
-    data = named["data"]
-    dataset, rows = dataset_of(data, columns)
+    data, least = named["data"], named.get("min_samples", MIN_SAMPLES)
+    dataset, rows = dataset_of(data, columns, least if isinstance(least, int) else MIN_SAMPLES)
     content = (dataset.x, dataset.y, dataset.classes, dataset.train_size, dataset.users, dataset.vocabulary)
     clients = len(data) if isinstance(data, dict) and dataset.users is not None else None
     facts = {"x": _shape(dataset.x), "y": _shape(dataset.y), "clients": clients}
@@ -82,6 +87,7 @@ def _model(model: Any) -> Given:
         strange = {str(tensor.device) for tensor in model.parameters()} - {"cpu"}
         if strange:
             raise UserError(f"model is on {', '.join(sorted(strange))}. Expected an nn.Module on the CPU: model.cpu().")
+        check_module(model, "model")
     return given(model, title_of(model), type_name(model), model)
 
 
@@ -123,7 +129,7 @@ def _partition(partition: Any) -> Given:
 
 
 def _devices(seconds: Any) -> Given:
-    array = np.asarray(seconds) if isinstance(seconds, Sequence | np.ndarray) else np.empty(0)
+    array = np.asarray(seconds) if isinstance(seconds, Sequence | np.ndarray | Tensor) else np.empty(0)
     if array.ndim != 1 or not len(array) or array.dtype.kind not in "iuf":
         raise _refused("devices", seconds, "a name, a file, or a list with the seconds per step of each client")
     if not (np.isfinite(array).all() and (array > 0).all()):
@@ -155,7 +161,7 @@ def _take_strategy(named: Settings, objects: Objects) -> None:
         strategy = type(strategy)
     if not isinstance(strategy, type) or not issubclass(strategy, Strategy):
         raise _refused("strategy", strategy, "a name, or a class derived from Strategy or an instance of one")
-    known = next((name for name, cls in strategies.items() if cls is strategy), None)
+    known = known_name(strategy)
     if known is None:
         own = as_strategy(strategy, strategy.__name__)
         code = digest_of(strategy)

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
 from polytempo.core.model.state_dicts import named_models
-from polytempo.core.registry import unknown
 from polytempo.learn.models import Inputs, first_model, models
 from polytempo.sim.directory import MODELS
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.simulator import Simulator
 from polytempo.strategies.base.served import served_models
+from polytempo_client.imports import unknown
 
 Build = Callable[[], nn.Module]
 Tensors = Mapping[str, Tensor]
@@ -72,8 +72,7 @@ def kept_models(simulator: Simulator) -> dict[str, dict[str, Tensor]]:
     """What a finished simulation keeps, by kind."""
     clients, evaluator = range(len(simulator.federation)), simulator.evaluator
     kept = {"served": served_models(simulator.strategy, clients)}
-    used = evaluator.used_models(simulator.clients.generation)
-    for which, held in (("own", evaluator.own if evaluator.has_room else None), ("used", used)):
+    for which, held in (("own", evaluator.own if evaluator.has_room else None), ("used", simulator.used_models)):
         if held is not None:
             views = {client: simulator.learner.layers.model.views(held[client]) for client in sorted(held)}
             kept[which] = named_models(views, {client: client for client in views})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.state import load, save
-from polytempo.learn.personal import ClientMemory
+from polytempo_client.personal.rule import ClientMemory
 
 HELD_BYTES = 2 << 30
 """Of memories that stay in memory."""

@@ -1,6 +1,8 @@
 """Simulated clients that follow a personal rule: their juries, their memories, and the models that they use."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,13 +10,16 @@ import torch
 from torch import Tensor
 
 from polytempo.core.model.vectors import tensor_of
-from polytempo.core.orders import JuryScores, Personal, Train
-from polytempo.learn.jury import Rows, deal, fingerprints, jury_key
+from polytempo.core.orders import Train
 from polytempo.learn.learner import Assignment, forward_steps
-from polytempo.learn.personal import ClientMemory, judge
 from polytempo.learn.rules import rule_of
+from polytempo.sim.executors.executor import Executor
+from polytempo.sim.executors.work import Judging
 from polytempo.sim.memories import Memories
 from polytempo.sim.world import World
+from polytempo_client.personal.jury import Rows, deal, fingerprints, jury_key
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.personal.told import JuryScores, Personal
 
 
 class PersonalClients:
@@ -69,27 +74,34 @@ class PersonalClients:
         """The served model with the client's private layers, where there are some."""
         return self._world.learner.layers.whole(served, self.memories[client])
 
-    def used(self, client: int, generation: int, served: Tensor, personal: Personal) -> Tensor:
-        """The model that the client works with when it would be served this one, its private layers among it."""
-        memory = self.memories[client]
-        if memory is None:
-            return served
+    def used(
+        self,
+        clients: Sequence[int],
+        generations: np.ndarray,
+        served_to: Callable[[int], Tensor],
+        personal: Personal,
+        executor: Executor,
+    ) -> list[Tensor]:
+        """For each client the model that it works with, its private layers among it, when it would be served the one
+        that ``served_to`` says."""
+        rule, models = rule_of(personal), {client: served_to(client) for client in clients}
+        memories = {client: memory for client in clients if (memory := self.memories[client]) is not None}
+        scores: dict[int, JuryScores] = {}
+        if rule.has_jury:
+            judgings = [
+                self._judging(client, int(generations[client]), memory, models[client])
+                for client, memory in memories.items()
+            ]
+            scores = dict(zip(memories, executor.evaluate(judgings), strict=True))
+        for client, memory in memories.items():
+            served = models[client].numpy()
+            models[client] = tensor_of(rule.used(memory, served, personal, partial(scores.__getitem__, client)))
+        return [models[client] for client in clients]
 
-        def judged() -> JuryScores:
-            return self._judged(client, generation, memory, served)
-
-        return tensor_of(rule_of(personal).used(memory, served.numpy(), personal, judged))
-
-    def _judged(self, client: int, generation: int, memory: ClientMemory, served: Tensor) -> JuryScores:
-        """What the client's jury says of the model that it would be served."""
-        scorer, x = self._world.learner.scorer, self._world.x
-        y = torch.from_numpy(self._world.federation.client(client, generation).y)
+    def _judging(self, client: int, generation: int, memory: ClientMemory, served: Tensor) -> Judging:
+        labels = torch.from_numpy(self._world.federation.client(client, generation).y)
         dealt = self.dealt(client, generation)
-
-        def score(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
-            return scorer.judged(tensor_of(weights), x, y[torch.from_numpy(rows)], rows)
-
-        return judge(memory, served.numpy(), dealt.jury, score, dealt.changed)
+        return Judging(memory.average, served, dealt.jury, labels, dealt.changed)
 
     def save_state(self) -> dict[str, Any]:
         return self.memories.save_state()

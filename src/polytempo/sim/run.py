@@ -28,6 +28,8 @@ from polytempo.sim.directory import (
     write_json,
     write_models,
 )
+from polytempo.sim.executors import make_executor
+from polytempo.sim.executors.cluster import connected
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.kept_models import KeptModels, builder, inputs_row, kept_models
 from polytempo.sim.records.evaluation import Stop
@@ -51,7 +53,7 @@ class Progress:
     """How much of the run is done, 0 to 1, as far as its updates or its virtual time say."""
     time: float
     accuracy: float
-    """Or what the metric says."""
+    """Of the models that clients use, or what the metric says of them."""
     metric: str = "accuracy"
 
 
@@ -92,14 +94,14 @@ def run_experiment(
     """Simulate to the end. With a directory, leave a run there; a run that was cut off there goes on from its last
     checkpoint and ends as if nothing had happened. The watcher looks on until the last event."""
     history, clock = History(), _Clock()
-    with one_thread():
+    with one_thread(), connected(experiment.executor, experiment.workers):
         simulator = _build(experiment, history, objects or {})
         config = config_of(experiment, simulator.strategy)
         with claimed(directory):
             if directory is not None:
                 clock = _resume(simulator, directory, config)
             if watcher is not None:
-                watcher.begin(config, history, directory)
+                watcher.begin(_complete(config, experiment, simulator), history, directory)
             _simulate(simulator, clock, directory, progress, checkpoint_seconds, watcher)
             finished = _finished(experiment, simulator, clock, config)
             if directory is not None:
@@ -125,17 +127,17 @@ def _resume(simulator: Simulator, directory: Path, config: dict[str, Any]) -> _C
 
 
 def _finished(experiment: Experiment, simulator: Simulator, clock: _Clock, config: dict[str, Any]) -> Finished:
-    clients, resolved = len(simulator.federation), _resolved(experiment, simulator)
+    complete, clients = _complete(config, experiment, simulator), len(simulator.federation)
     build = builder(experiment, inputs_of(simulator.federation.dataset))
     return Finished(
-        config | {"clients": clients, "resolved": resolved},
+        complete,
         _result(experiment, simulator, clock),
         simulator.history,
         [_split_row(split) for split in simulator.strategy.splits()],
         [_regrouping_row(regrouping) for regrouping in simulator.strategy.regroupings()],
         _similarity(simulator.strategy, clients),
         simulator.used,
-        KeptModels(kept_models(simulator), build=build, used_is_served=resolved["used_is_served"]),
+        KeptModels(kept_models(simulator), build=build, used_is_served=complete["resolved"]["used_is_served"]),
     )
 
 
@@ -160,7 +162,8 @@ def _build(experiment: Experiment, history: History, objects: Mapping[str, Any])
     initial, given = begun_with(experiment, proxy_sets_of(experiment, world), initial, objects)
     stop = _stop(experiment, clients)
     experiment.begin(strategy, initial, world.learner.schema, stop.updates, given)
-    return Simulator(strategy, world, stop, experiment.eval_every or clients, experiment.worker_count(), history)
+    executor = make_executor(experiment.executor, world.worker(), experiment.workers)
+    return Simulator(strategy, world, stop, experiment.eval_every or clients, executor, history)
 
 
 def _stop(experiment: Experiment, clients: int) -> Stop:
@@ -189,7 +192,7 @@ def _simulate(
     began = saved_at = shown_at = time.perf_counter()
 
     def read_clock() -> None:
-        spent = simulator.pool.spent()
+        spent = simulator.executor.spent()
         clock.wall = before.wall + time.perf_counter() - began
         clock.training = before.training + spent.training_cpu
         clock.working = before.working + spent.working_wall
@@ -238,7 +241,8 @@ def _standing(simulator: Simulator) -> Progress:
     stop = simulator.stop
     share = max(simulator.updates / (stop.updates or math.inf), simulator.now / stop.time)
     metric = simulator.learner.metric.name
-    return Progress(simulator.updates, share, simulator.now, simulator.history.evaluations[-1]["accuracy"], metric)
+    used = simulator.history.evaluations[-1]["accuracy_used"]
+    return Progress(simulator.updates, share, simulator.now, used, metric)
 
 
 @contextmanager
@@ -332,6 +336,11 @@ def _similarity(strategy: Strategy, clients: int) -> np.ndarray | None:
     return matrix
 
 
+def _complete(config: dict[str, Any], experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
+    """The configuration with what was used where the settings leave it open."""
+    return config | {"clients": len(simulator.federation), "resolved": _resolved(experiment, simulator)}
+
+
 def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
     """What was used where the settings leave it open."""
     clusters = simulator.federation.clusters
@@ -341,7 +350,8 @@ def _resolved(experiment: Experiment, simulator: Simulator) -> dict[str, Any]:
         "eval_every": simulator.eval_every,
         "engine": type(simulator.learner.engine).__name__,
         "metric": simulator.learner.metric.scale(),
-        "workers": simulator.pool.workers,
+        **({} if experiment.executor == "threads" else {"executor": experiment.executor}),
+        "workers": simulator.executor.workers,
         "inputs": inputs_row(inputs_of(simulator.federation.dataset)),
         "used_is_served": simulator.strategy.personal() is None and not simulator.learner.layers.names,
         **(

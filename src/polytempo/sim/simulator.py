@@ -1,28 +1,28 @@
 """The simulator: a virtual clock, a heap of events, and a strategy that never learns that time is not real.
 
-Virtual time comes from the device model only, never from how long this machine took. Training runs ahead on worker
-threads (``lookahead``); since one client's result never depends on who else is training, a run is bit-identical
-whatever the number of workers."""
+Virtual time comes from the device model only, never from how long this machine took. Training runs ahead on an
+executor. Since one client's result never depends on who else is training, a run is bit-identical wherever and with
+however many workers it is computed."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
 from polytempo.core.model.vectors import trained_entries
 from polytempo.core.orders import Due, Order, Report, Send, SetTimer, Train
 from polytempo.core.status import Status
-from polytempo.core.streams import stream
 from polytempo.learn.learner import Assignment, CarriedOut
 from polytempo.learn.rules import rule_of
 from polytempo.sim.agenda import Agenda, Kind
 from polytempo.sim.asks import Asks
 from polytempo.sim.clients import Clients
 from polytempo.sim.endings import diverging, stalled
-from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.executors.executor import Executor
 from polytempo.sim.network import Network
 from polytempo.sim.personal import PersonalClients
 from polytempo.sim.records.evaluation import Evaluator, Stop
@@ -35,6 +35,7 @@ from polytempo.sim.world import World
 from polytempo.strategies import Strategy
 from polytempo.strategies.base.contract import check_order, check_upload
 from polytempo.strategies.base.explaining import explained
+from polytempo_client.streams import stream
 
 
 class Simulator:
@@ -42,19 +43,19 @@ class Simulator:
     given a saved state ends bit-identical to one that was never stopped."""
 
     def __init__(
-        self, strategy: Strategy, world: World, stop: Stop, eval_every: int, workers: int, history: History
+        self, strategy: Strategy, world: World, stop: Stop, eval_every: int, executor: Executor, history: History
     ) -> None:
         self.strategy, self.eval_every, self.history = strategy, eval_every, history
         self.federation, self.devices, self.learner = world.federation, world.devices, world.learner
         self.uploads, self.seed, self._x = world.uploads, world.seed, world.x
-        self.pool = Lookahead(workers)
+        self.executor = executor
         self.personal = PersonalClients(world)
-        self.evaluator = Evaluator(strategy, world, stop, history, self.pool, self.personal)
+        self.evaluator = Evaluator(strategy, world, stop, history, executor, self.personal)
         self.network = Network(world.devices, strategy.travels, world.learner.schema.size, world.uploads.compression)
         self.traffic = Traffic(history, self.network.model_bytes)
         self.asks = None if world.asking is None else Asks(world.asking, world)
         exchanges = world.asking is not None or world.federation.mixtures is not None
-        self.exchanges = Exchanges(strategy, world, history, self.pool, self.personal) if exchanges else None
+        self.exchanges = Exchanges(strategy, world, history, executor, self.personal) if exchanges else None
 
         self.now = 0.0
         self.updates = 0
@@ -66,6 +67,7 @@ class Simulator:
         self._finished = False
         self.used: UsedRows | None = None  # at the end
         self.validation: float | None = None  # at the end
+        self.used_models: dict[int, Tensor] | None = None  # at the end
 
     @property
     def stop(self) -> Stop:
@@ -91,11 +93,11 @@ class Simulator:
                 self.now = self.stop.time
             if self.evaluator.evaluated_at != self.updates or not self._finished:
                 self._evaluate()
-            self.used, self.validation = self.evaluator.at_the_end(self.clients.generation)
+            self.used, self.validation, self.used_models = self.evaluator.at_the_end(self.clients.generation)
             self.traffic.close()
             self._finished = True
         finally:
-            self.pool.close()
+            self.executor.close()
 
     def _begin(self) -> None:
         n = len(self.federation)
@@ -288,7 +290,7 @@ class Simulator:
         if done >= training.steps:
             return  # already uploading
         if not training.is_held:
-            self.pool.cancel(ticket)
+            self.executor.cancel(ticket)
         if isinstance(order, Send):
             self.history.mark(self.now, "refresh", client, ordered=ordered)
             training.refresh(self.agenda.draw_ticket(), order, done)
@@ -302,9 +304,7 @@ class Simulator:
             self._submit(training)
 
     def _submit(self, training: Training) -> None:
-        assignment = self._assignment(training)
-        arrival = self.network.arrival(training)
-        self.pool.submit(training.ticket, arrival, lambda: self.learner.carry_out(assignment))
+        self.executor.submit(training.ticket, self.network.arrival(training), self._assignment(training))
 
     def _assignment(self, training: Training) -> Assignment:
         """What the client is to do, as it reaches the client."""
@@ -325,7 +325,7 @@ class Simulator:
             return  # it was told to report, and did
         del self._trainings[client]
         order = training.flight.order
-        carried_out: CarriedOut = self.pool.fetch(ticket)
+        carried_out: CarriedOut = self.executor.fetch(ticket)
         own = carried_out.update
         trained = trained_entries(self.learner.schema, order.mask, order.trainable)
         update = self.uploads.deliver(own, training.flight, trained)

@@ -9,10 +9,10 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.flight import Flight
 from polytempo.core.model.vectors import tensor_of
-from polytempo.core.streams import stream
 from polytempo.learn.learner import is_finite
-from polytempo.learn.privacy import Privacy, epsilon, privatised
 from polytempo.sim.compression import Compression
+from polytempo_client.privacy import Privacy, epsilon, privatised
+from polytempo_client.streams import stream
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.learn.asking import Asking
 from polytempo.learn.flat import read_vector
-from polytempo.learn.jury import fingerprints
 from polytempo.learn.learner import Learner, make_learner
 from polytempo.learn.models import Inputs
 from polytempo.learn.proxies import WARM_UP_EPOCHS, ProxySets
+from polytempo.sim.executors.work import SharedWorker
 from polytempo.sim.experiment import Experiment
 from polytempo.sim.uploads import Uploads
 from polytempo.strategies import Strategy
@@ -26,6 +25,8 @@ from polytempo.world.federation import Federation
 from polytempo.world.partitions import clients_in, make_federation
 from polytempo.world.partitions.validation import keep_validation
 from polytempo.world.proxies import check_proxies, proxies_of, read_proxies
+from polytempo_client.asking.policies import Asking
+from polytempo_client.personal.jury import fingerprints
 
 CLIENTS = 20
 """Where neither the user nor the partition says how many."""
@@ -48,6 +49,10 @@ class World:
     def x(self) -> Tensor:
         """Features of the whole data set."""
         return torch.from_numpy(self.federation.dataset.x)
+
+    def worker(self) -> SharedWorker:
+        """What carries out the jobs of this world's clients."""
+        return SharedWorker(self.learner, self.x, torch.from_numpy(self.federation.dataset.y))
 
     @cached_property
     def fingerprints(self) -> np.ndarray:

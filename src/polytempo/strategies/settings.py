@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Work
 from polytempo.core.schedules import Schedule, parse_rate
 from polytempo.core.validation import LAYERS, OR_NONE
@@ -19,10 +18,11 @@ from polytempo.strategies.base.strategy import Setting, Strategy, make_strategy
 from polytempo.strategies.parts.claims import CappedSamples
 from polytempo.strategies.parts.personal import PersonalRule
 from polytempo.strategies.parts.robust import Mix, Robust, parse_robust
+from polytempo_client.model.schema import Schema
 
-CLIP = "scale updates down to so many times the median norm of the clients' newest ones, or none"
+CLIP = "scale updates down to this multiple of the median norm of the clients' newest ones, or none"
 PERSONAL_LAYERS = "layers that stay at the clients, with commas between: head, body, or the names of the model's"
-SAMPLES_CAP = "believe a client's sample count up to so many times the median of the clients' counts, or none"
+SAMPLES_CAP = "believe a client's sample count up to this multiple of the median of the clients' counts, or none"
 
 
 class StrategySettings(BaseModel):
@@ -36,7 +36,8 @@ class StrategySettings(BaseModel):
     clip: Annotated[float | None, OR_NONE] = Field(None, gt=0, description=CLIP)
     samples_cap: Annotated[float | None, OR_NONE] = Field(None, ge=1, description=SAMPLES_CAP)
     robust: str = Field(
-        "none", description="what moves a model: none, the update itself; median:K or trimmed:K:SHARE of recent ones"
+        "none",
+        description="what moves a model: none (the update itself), or median:K or trimmed:K:SHARE of recent ones",
     )
     personal: bool = Field(
         False, description="let clients keep a model of their own, and use the mixture that suits their data best"
@@ -46,12 +47,12 @@ class StrategySettings(BaseModel):
     lr: float | str = Field(
         0.05, description="local learning rate, or step:START:FACTOR:ROUNDS, cosine:START:END:ROUNDS"
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="of local SGD")
-    weight_decay: float = Field(0.0, ge=0, description="of the local optimiser")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of local SGD")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of the local optimiser")
     batch_size: int = Field(10, ge=1, description="samples per local step")
     epochs: int | None = Field(None, ge=1, description="local epochs per update (default 1)")
     steps: int | None = Field(None, ge=1, description="local steps per update, instead of epochs")
-    seed: int = Field(0, ge=0, description="of everything random")
+    seed: int = Field(0, ge=0, description="random seed")
 
     _rate: float | Schedule = PrivateAttr()
     _quota: Quota = PrivateAttr()

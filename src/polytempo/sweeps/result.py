@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polytempo.learn.metrics import Scale
+from polytempo.report.facts.numbers import counted
 from polytempo.report.facts.scales import common_scale
 from polytempo.report.facts.significance import t_interval
+from polytempo.report.frames import frame_of
 from polytempo.report.run import Run
-from polytempo.sweeps.space import Assigned, as_words, shown_name
+from polytempo.sweeps.space import Assigned, as_words, shown_name, value_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +31,7 @@ class Scores:
     deviation: float
     """Standard deviation between seeds; NaN with one."""
     low: float
-    """The 95 % interval of the mean, by Student's t; NaN with one seed."""
+    """The 95 % interval of the mean, by Student's t, of shares cut off at 0 and 1; NaN with one seed."""
     high: float
     seeds: int
 
@@ -39,7 +41,10 @@ class Scores:
         values = values[~np.isnan(values)]
         mean = float(values.mean()) if len(values) else math.nan
         deviation = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-        return cls(mean, deviation, *t_interval(values), len(values))
+        low, high = t_interval(values)
+        if common_scale(runs).share:  # what lies beyond cannot be
+            low, high = np.clip((low, high), 0, 1).tolist()
+        return cls(mean, deviation, low, high, len(values))
 
     def figures(self) -> dict[str, float | int | None]:
         """For scripts: null for what is not known."""
@@ -115,6 +120,29 @@ class Sweep:
             "best": None if best is None else {"settings": _plain(best.assigned), "test": best.test.figures()},
         }
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per trial: its values, and over seeds the score on validation rows. Only the best has its score on test
+        rows, unless none is chosen."""
+        best, measured = self.best, ("mean", "deviation", "low", "high", "seeds")
+        found = []
+        for one in self.trials:
+            scores = (one.test if best is None else one.validation).figures()
+            values = {shown_name(name): value_text(one.assigned[name]) for name in self.names}
+            test = one.test.figures()["mean"] if best is None or one is best else None
+            known = {name: scores[name] for name in measured}
+            found.append({**values, **known, "best": one is best, "test": test})
+        return found
+
+    def frame(self) -> Any:
+        """These rows as a pandas DataFrame where pandas is installed, otherwise as a dict of numpy arrays."""
+        return frame_of([{**row, **_plain(one.assigned)} for row, one in zip(self.rows(), self.trials, strict=True)])
+
+    def _repr_html_(self) -> str:
+        """As the value of a notebook's cell."""
+        from polytempo.sweeps.table import sweep_html
+
+        return sweep_html(self)
+
     def plot(self, path: Path | str | None = None) -> "Figure":
         """A heat map of the metric on validation rows over the first two names; of a search, one panel per name. Saved
         if a path is given."""
@@ -131,7 +159,7 @@ class Sweep:
 
     def summary(self) -> str:
         """One readable line: what was chosen, and how good it is on test rows."""
-        tried = f"{self.strategy}: {len(self.trials)} trials, {len(self.seeds)} seeds"
+        tried = f"{self.strategy}: {counted(len(self.trials), 'trial')}, {counted(len(self.seeds), 'seed')}"
         best = self.best
         if best is None:
             return f"{tried}; none is chosen without validation rows"

@@ -2,20 +2,23 @@
 a sweep goes on where it was stopped, and finished runs are taken as they are."""
 
 import hashlib
-import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from polytempo.core.errors import DivergenceError, UserError
 from polytempo.report.facts.scales import common_scale
+from polytempo.report.notebook import bar, live_line
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished, write_json
+from polytempo.sim.executors.side_by_side import Report, Task, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import run_experiment
+from polytempo.strategies import Strategy
 from polytempo.sweeps.result import Sweep, Trial
 from polytempo.sweeps.search import searched
 from polytempo.sweeps.space import (
@@ -33,9 +36,6 @@ VALIDATION_SHARE = 0.2
 """Where the user does not say."""
 FIGURES = "sweep.json"
 
-Report = Callable[[int, int, str], None]
-"""(runs finished, runs in all, the trial of the last one)"""
-
 
 @dataclass(frozen=True)
 class SweepPlan:
@@ -50,7 +50,7 @@ class SweepPlan:
 
 
 def sweep(
-    strategy: str,
+    strategy: str | type[Strategy] | Strategy,
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
     ranges: Mapping[str, Any] | None = None,
@@ -59,19 +59,42 @@ def sweep(
     seeds: int = 5,
     jobs: int = 1,
     out: str | Path | None = None,
-    progress: Report | None = None,
+    progress: Report | Literal[False] | None = None,
     **settings: Any,
 ) -> Sweep:
     """Try every combination of the grid's values with several seeds, and choose the best by validation rows. Names are
     those of settings and of the strategy's parameters; other settings are those of ``simulate``. ``search="optuna"``
     makes ``trials`` trials instead, from ``ranges``, ``(low, high)`` or ``(low, high, "log")``, and the lists of
-    the grid. ``jobs`` is the number of processes. With ``out``, the runs are kept there, and the same call goes on."""
+    the grid. ``jobs`` is the number of processes. With ``out``, the runs are kept there, and the same call goes on. A
+    notebook shows live progress, unless ``progress`` is False or a function that is told of it."""
     base = make_experiment(strategy=strategy, **settings)
     plan = make_plan(base, grid or {}, ranges or {}, search, trials, seeds, jobs)
+    with _shown(progress, base.strategy) as tell, _place(out) as directory:
+        return run_sweep(base, plan, directory, tell)
+
+
+@contextmanager
+def _place(out: str | Path | None) -> Iterator[Path]:
+    """Where the runs are kept, or a directory that is gone at the end."""
     if out is not None:
-        return run_sweep(base, plan, Path(out), progress)
+        yield Path(out)
+        return
     with tempfile.TemporaryDirectory() as directory:
-        return run_sweep(base, plan, Path(directory), progress)
+        yield Path(directory)
+
+
+@contextmanager
+def _shown(progress: Report | Literal[False] | None, strategy: str) -> Iterator[Report | None]:
+    """What is told of the progress: what was given or, in a notebook, a line of its own."""
+    if progress is not None:
+        yield progress or None
+        return
+    with live_line() as write:
+        if write is None:
+            yield None
+        else:
+            told = write
+            yield lambda done, total, trial: told(bar(strategy, done / total, f"{done} of {total} runs, {trial}"))
 
 
 def make_plan(
@@ -143,41 +166,44 @@ def _all_of(
     base: Experiment, plan: SweepPlan, choices: Sequence[Assigned], directory: Path, tell: Report
 ) -> list[Trial]:
     """These trials with all seeds."""
-    from joblib import Parallel, delayed  # here, because only sweeps need it
-
-    tasks = [
-        (experiment_with(base, assigned, seed), directory / _label(assigned) / f"seed-{seed}", number)
-        for number, assigned in enumerate(choices)
-        for seed in _seeds(base, plan)
+    trials = [
+        [
+            Task(_words(assigned), experiment_with(base, assigned, seed), directory / _label(assigned) / f"seed-{seed}")
+            for seed in _seeds(base, plan)
+        ]
+        for assigned in choices
     ]
-    open_tasks = [task for task in tasks if not is_finished(*task[:2])]
-    failures: dict[int, str] = {}
+    tasks = [task for trial in trials for task in trial]
+    open_tasks = [task for task in tasks if not is_finished(task.experiment, task.directory)]
+    failures: dict[Path, str] = {}
     finished = len(tasks) - len(open_tasks)
     tell(finished, len(tasks), "")
-    workers = max(1, len(os.sched_getaffinity(0)) // plan.jobs)
-    parallel = Parallel(n_jobs=min(plan.jobs, max(len(open_tasks), 1)), batch_size=1, return_as="generator_unordered")
-    for number, failure in parallel(delayed(_finish)(*task, workers) for task in open_tasks):
+    for place, failure in side_by_side(_finish, open_tasks, plan.jobs):
         finished += 1
         if failure:
-            failures[number] = failure
-        tell(finished, len(tasks), _words(choices[number]))
+            failures[open_tasks[place].directory] = failure
+        tell(finished, len(tasks), open_tasks[place].label)
     return [
-        Trial(assigned, tuple(_loaded(tasks, number)), failures.get(number, ""))
-        for number, assigned in enumerate(choices)
+        Trial(assigned, tuple(_loaded(trial)), next((failures[d] for d in _directories(trial) if d in failures), ""))
+        for assigned, trial in zip(choices, trials, strict=True)
     ]
 
 
-def _finish(experiment: Experiment, directory: Path, number: int, workers: int) -> tuple[int, str]:
-    """One run, in whatever process; the number of its trial, and why training diverged if it did."""
+def _directories(trial: Sequence[Task]) -> list[Path]:
+    return [task.directory for task in trial]
+
+
+def _finish(experiment: Experiment, directory: Path) -> str:
+    """One run, in whatever process; why training diverged, if it did."""
     try:
-        run_experiment(experiment.model_copy(update={"workers": experiment.workers or workers}), directory)
+        run_experiment(experiment, directory)
     except DivergenceError as error:
-        return number, str(error)
-    return number, ""
+        return str(error)
+    return ""
 
 
-def _loaded(tasks: Sequence[tuple[Experiment, Path, int]], number: int) -> list[Run]:
-    return [Run.load(path) for experiment, path, of in tasks if of == number and is_finished(experiment, path)]
+def _loaded(tasks: Sequence[Task]) -> list[Run]:
+    return [Run.load(task.directory) for task in tasks if is_finished(task.experiment, task.directory)]
 
 
 def _seeds(base: Experiment, plan: SweepPlan) -> range:

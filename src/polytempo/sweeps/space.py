@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
-from polytempo.sim.experiment import Experiment, make_experiment
-from polytempo.strategies.base.strategy import strategy_class
+from polytempo.core.given import described
+from polytempo.sim.experiment import Experiment, changed
+from polytempo_client.imports import unknown
 
 PARAMETER = "parameters."
 GIVEN_OTHERWISE = {
@@ -84,9 +84,10 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 def checked_grid(base: Experiment, grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     """The grid with names as settings have them; an unknown name, no values or one given twice are errors."""
+    _check_mapping("grid", grid, "{name: [value, value]}")
     known = {_checked_name(base, name): list(_listed(name, values)) for name, values in grid.items()}
     for name, values in known.items():
-        texts = [value_text(value) for value in values]
+        texts = [_checked_text(name, value) for value in values]
         twice = next((text for text in texts if texts.count(text) > 1), None)
         if not values or twice is not None:
             problem = "no values" if twice is None else f"{twice} twice"
@@ -96,12 +97,13 @@ def checked_grid(base: Experiment, grid: Mapping[str, Sequence[Any]]) -> dict[st
 
 def checked_ranges(base: Experiment, ranges: Mapping[str, Any]) -> dict[str, Range]:
     """Ranges with names as settings have them. A range may be given as (low, high) or (low, high, "log")."""
+    _check_mapping("ranges", ranges, '{name: (low, high)} or {name: (low, high, "log")}')
     return {_checked_name(base, name): _as_range(name, given) for name, given in ranges.items()}
 
 
 def experiment_with(base: Experiment, assigned: Assigned, seed: int) -> Experiment:
     """The experiment with these values and this seed; a bad value is an error that names it."""
-    given = {name: getattr(base, name) for name in base.model_fields_set}
+    given: dict[str, Any] = {"seed": seed}
     own = dict(base.parameters)
     for name, value in assigned.items():
         if name.startswith(PARAMETER):
@@ -110,9 +112,9 @@ def experiment_with(base: Experiment, assigned: Assigned, seed: int) -> Experime
             given[name] = value
     for one, other in (("epochs", "steps"), ("steps", "epochs")):
         if one in assigned and other not in assigned:
-            given.pop(other, None)
+            given[other] = None
     try:
-        experiment = make_experiment(**{**given, "seed": seed, "parameters": own})
+        experiment = changed(base, given | {"parameters": own})
         experiment.check()
     except UserError as error:
         raise UserError(f"With {as_words(assigned)}: {error}") from None
@@ -147,6 +149,21 @@ def _value(text: str) -> Any:
         return text
 
 
+def _check_mapping(argument: str, given: object, expected: str) -> None:
+    if not isinstance(given, Mapping):
+        raise UserError(f"{argument} is {described(given)}. Expected {expected}.")
+
+
+def _checked_text(name: str, value: Any) -> str:
+    try:
+        return value_text(value)
+    except TypeError:
+        raise UserError(
+            f"The grid of {name} holds {described(value)}. Expected numbers, names or lists: name an object by "
+            "its import path."
+        ) from None
+
+
 def _listed(name: str, values: Any) -> Iterator[Any]:
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise UserError(f"The grid of {name} is {values!r}. Expected a list of values.")
@@ -165,7 +182,7 @@ def _checked_name(base: Experiment, name: str) -> str:
     """A setting by its name, or a parameter of the strategy as ``parameters.NAME``. Where both exist, the plain name is
     the setting."""
     plain = name.replace("-", "_")
-    own = [field.name for field in fields(strategy_class(base.strategy))]  # type: ignore[arg-type]
+    own = [field.name for field in fields(base.strategy_class())]  # type: ignore[arg-type]
     if plain in GIVEN_OTHERWISE:
         raise UserError(f"A sweep does not vary {plain}. {GIVEN_OTHERWISE[plain]}")
     if plain in type(base).model_fields:

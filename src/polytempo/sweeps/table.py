@@ -1,33 +1,63 @@
-"""A sweep as a table, and in words what was chosen."""
+"""A sweep as a table, for the terminal, a notebook or a spreadsheet, and in words what was chosen."""
 
 import math
+from collections.abc import Sequence
+from html import escape
 
 import rich.box
 from rich.table import Table
 from rich.text import Text
 
 from polytempo.learn.metrics import Scale
+from polytempo.report.csv_table import csv_text
 from polytempo.report.facts.numbers import NOTHING, counted
-from polytempo.sweeps.result import Scores, Sweep
+from polytempo.report.notebook import notebook_html
+from polytempo.report.table import full_width
+from polytempo.sweeps.result import Scores, Sweep, Trial
 from polytempo.sweeps.space import shown_name, value_text
 
 
-def sweep_table(sweep: Sweep) -> Table:
+def sweep_table(sweep: Sweep, width: int | None = None) -> Table:
     """For the terminal: a row per trial with mean, deviation and 95 % interval over seeds, the chosen one bold. The
-    scores are those on validation rows; without these rows, those on test rows."""
-    best = sweep.best
-    measure = f"{'test' if best is None else 'validation'} {sweep.scale.unit}"
+    scores are those on validation rows; without these rows, those on test rows. Within a width, many names share one
+    column."""
+    values = [[value_text(one.assigned[name]) for name in sweep.names] for one in sweep.trials]
+    table = _table(sweep, values, _titles(sweep))
+    if width is None or full_width(table) <= width:
+        return table
+    return _table(sweep, [[one.words] for one in sweep.trials], ["trial"])
+
+
+def _table(sweep: Sweep, named: Sequence[Sequence[str]], titles: Sequence[str]) -> Table:
+    """The cells that name each trial, and its scores."""
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for name in sweep.names:
-        table.add_column(shown_name(name).replace("_", " "), justify="right", min_width=8, overflow="fold")
-    for title in (measure, "deviation", "95 % interval", "seeds"):
+    for title in titles:
+        table.add_column(title, justify="right" if len(titles) > 1 else "left", overflow="fold")
+    for title in _measures(sweep):
         table.add_column(title, justify="right", no_wrap=True)
-    for trial in sweep.trials:
-        scores = trial.test if best is None else trial.validation
-        cells = [value_text(trial.assigned[name]) for name in sweep.names]
-        cells += ["diverged", NOTHING, NOTHING, "0"] if trial.failure else _score_cells(scores, sweep.scale)
-        table.add_row(*(Text(cell, style="bold" if trial is best else "") for cell in cells))
+    for trial, names in zip(sweep.trials, named, strict=True):
+        style = "bold" if trial is sweep.best else ""
+        table.add_row(*(Text(cell, style=style) for cell in [*names, *_score_cells(sweep, trial)]))
     return table
+
+
+def sweep_html(sweep: Sweep) -> str:
+    """For a notebook: what was chosen, the table, and the figure."""
+    from polytempo.report.drawing.canvas import inline_svg  # here, because matplotlib takes a while to import
+    from polytempo.report.sections.markup import bold, html_table
+
+    body = [
+        [(bold if trial is sweep.best else escape)(cell) for cell in _cells(sweep, trial)] for trial in sweep.trials
+    ]
+    table = html_table([*_titles(sweep), *_measures(sweep)], body)
+    name = f"sweep-{str(sweep.runs[0].digest)[:12]}-{len(sweep.runs)}"
+    return notebook_html(" ".join(remarks(sweep)), table, inline_svg(sweep.plot(), name))
+
+
+def sweep_csv(sweep: Sweep) -> str:
+    """The rows of ``Sweep.frame`` as CSV."""
+    rows = sweep.rows()
+    return csv_text(list(rows[0]), (list(row.values()) for row in rows))
 
 
 def remarks(sweep: Sweep) -> list[str]:
@@ -52,7 +82,27 @@ def remarks(sweep: Sweep) -> list[str]:
     return told
 
 
-def _score_cells(scores: Scores, scale: Scale) -> list[str]:
+def _titles(sweep: Sweep) -> list[str]:
+    return [shown_name(name).replace("_", " ") for name in sweep.names]
+
+
+def _measures(sweep: Sweep) -> list[str]:
+    return [
+        f"{'test' if sweep.best is None else 'validation'} {sweep.scale.unit}",
+        "deviation",
+        "95 % interval",
+        "seeds",
+    ]
+
+
+def _cells(sweep: Sweep, trial: Trial) -> list[str]:
+    return [*(value_text(trial.assigned[name]) for name in sweep.names), *_score_cells(sweep, trial)]
+
+
+def _score_cells(sweep: Sweep, trial: Trial) -> list[str]:
+    if trial.failure:
+        return ["diverged", NOTHING, NOTHING, "0"]
+    scores, scale = trial.test if sweep.best is None else trial.validation, sweep.scale
     interval = NOTHING if math.isnan(scores.low) else _interval(scores, scale)
     deviation = NOTHING if math.isnan(scores.deviation) else scale.number(scores.deviation)
     return [scale.number(scores.mean), deviation, interval, str(scores.seeds)]

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Work
-from polytempo.learn.asking import parse_asking
+from polytempo.core.torch_generator import own_generator
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Learner
 from polytempo.learn.proxies import ProxySets
+from polytempo.sim.executors.threads import Threads
 from polytempo.sim.records.evaluation import Stop
 from polytempo.sim.records.history import History
 from polytempo.sim.simulator import Simulator
@@ -25,6 +25,8 @@ from polytempo.world.dataset import Dataset
 from polytempo.world.devices import make_devices
 from polytempo.world.partitions import make_federation
 from polytempo.world.proxies import ProxyData
+from polytempo_client.asking.policies import parse_asking
+from polytempo_client.model.schema import Schema
 
 S = TypeVar("S", bound=Strategy)
 
@@ -111,8 +113,7 @@ def simulator(
     with a hidden layer of 5."""
     private = personal_layers or strategy.personal_layers
     federation = make_federation(tiny_dataset(20 * clients), partition, clients, seed=0, drifts=drifts)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with own_generator(0):
         module = two_layers() if private else nn.Sequential(nn.Linear(4, 3))
     initial = initial_vector(module)
     learner = Learner(module, engine).with_private(private, initial)
@@ -128,4 +129,4 @@ def simulator(
         asking=None if asking is None else parse_asking(asking),
         uploads=uploads or Uploads(),
     )
-    return Simulator(strategy, world, stop or Stop(updates=12), eval_every=6, workers=workers, history=History())
+    return Simulator(strategy, world, stop or Stop(updates=12), 6, Threads(world.worker(), workers), History())

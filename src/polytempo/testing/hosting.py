@@ -12,23 +12,23 @@ import numpy as np
 from safetensors.numpy import save_file
 from torch import Tensor
 
-from polytempo.core.orders import JuryScores
 from polytempo.core.state import pack
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.journal.continuing import NO_CONSENT, Consent
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import ServiceSettings, make_settings
-from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body
-from polytempo.serve.protocol.framing import Assembler, Buffer, frames
-from polytempo.serve.protocol.personal import jury_message
-from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Leave, Pull, Push, Ready
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.messages import Message
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.server.requests import Request
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.state.events import Event
+from polytempo_client.personal.told import JuryScores
+from polytempo_client.protocol.bodies import entries_of, entry_of, make_body
+from polytempo_client.protocol.framing import Assembler, Buffer, frames
+from polytempo_client.protocol.personal import jury_message
+from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello, Leave, Pull, Push, Ready
 
 BARE = {"clip": None, "samples_cap": None}
 """Settings of a service that tells its strategy what clients sent, as a simulation does."""

@@ -1,6 +1,7 @@
 """Runs in MLflow: in the store that MLflow is set to (``MLFLOW_TRACKING_URI``)."""
 
 import json
+import logging
 import os
 import re
 import time
@@ -9,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polytempo.core.disk.files import write_bytes
-from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
 from polytempo.track.callback import Row, RunStart
 from polytempo.track.tracker import Logged, Tracker, extra, final_figures, not_logged, settings_of
+from polytempo_client.disk.files import write_bytes
+from polytempo_client.disk.reading import read_plain
 
 EXPERIMENT = "polytempo"
 STATE = "mlflow.json"
@@ -28,6 +29,7 @@ class Mlflow(Tracker):
 
     def __init__(self) -> None:
         self._mlflow = extra("mlflow", "mlflow")
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells how it makes a new store
         self._client: Any = None
         self._run_id = ""
         self._directory: Path | None = None

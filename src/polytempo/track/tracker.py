@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from polytempo.core.errors import UserError
+from polytempo.learn.metrics import scale_of
 from polytempo.report.run import Run
 from polytempo.track.callback import Callback, Row, RunStart
 
@@ -19,13 +20,17 @@ class Tracker(Callback):
     """Logs the figures of every evaluation with the number of updates as its step. After an interruption the log is
     asked what it has: what is missing is logged, and nothing is logged twice."""
 
+    metric = "accuracy"
+    """What figures of the metric are called in the log."""
+
     def on_begin(self, start: RunStart) -> None:
+        self.metric = scale_of(start.config).name
         self._open(start)
         for row in start.evaluations:
             self.on_evaluation(row)
 
     def on_evaluation(self, row: Row) -> None:
-        self._log(int(row["updates"]), figures_of(row))
+        self._log(int(row["updates"]), figures_of(row, self.metric))
 
     def on_end(self, run: Run) -> None:
         self._close(run)
@@ -45,8 +50,9 @@ class Tracker(Callback):
         raise NotImplementedError
 
 
-def figures_of(row: Row) -> dict[str, float]:
-    """The numbers of an evaluation; of those per cluster or device type, each under a name of its own."""
+def figures_of(row: Row, metric: str = "accuracy") -> dict[str, float]:
+    """The numbers of an evaluation; of those per cluster or device type, each under a name of its own. Figures of the
+    metric have its name."""
     found: dict[str, float] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
@@ -54,13 +60,14 @@ def figures_of(row: Row) -> dict[str, float]:
         elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             found["virtual_time" if name == "time" else name] = float(value)
     found.pop("updates", None)  # the step
-    return found
+    return {name.replace("accuracy", metric): value for name, value in found.items()}
 
 
 def final_figures(run: Run) -> dict[str, float]:
     """The numbers of a result that no evaluation has."""
-    evaluated = figures_of(run.evaluations[-1]) if run.evaluations else {}
-    return {name: value for name, value in figures_of(dict(run.result)).items() if name not in evaluated}
+    metric = run.scale.name
+    evaluated = figures_of(run.evaluations[-1], metric) if run.evaluations else {}
+    return {name: value for name, value in figures_of(dict(run.result), metric).items() if name not in evaluated}
 
 
 def not_logged(logged: Logged, step: int, figures: Mapping[str, float]) -> dict[str, float]:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import from_import_path, unknown
 from polytempo.track.callback import Callback
 from polytempo.track.mlflow import Mlflow
 from polytempo.track.tensorboard import TensorBoard
 from polytempo.track.tracker import Tracker
 from polytempo.track.wandb import Wandb
+from polytempo_client.imports import from_import_path, unknown
 
 TRACKERS: Mapping[str, Callable[[], Tracker]] = {"tensorboard": TensorBoard, "mlflow": Mlflow, "wandb": Wandb}
 

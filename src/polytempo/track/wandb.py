@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from polytempo.core.disk.files import write_bytes
-from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.report.run import Run
 from polytempo.track.callback import RunStart
 from polytempo.track.tracker import Tracker, extra, settings_of
 from polytempo.track.wandb_files import logged_steps
+from polytempo_client.disk.files import write_bytes
+from polytempo_client.disk.reading import read_plain
 
 PROJECT = "polytempo"
 STATE = "wandb.json"
@@ -66,7 +66,7 @@ class Wandb(Tracker):
         if self._run is None:
             return
         if run is not None:
-            self._run.summary.update(dict(run.result))
+            self._run.summary.update({name.replace("accuracy", self.metric): of for name, of in run.result.items()})
         self._run.finish(exit_code=0 if run is not None else 1)
 
 

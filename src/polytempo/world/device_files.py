@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from polytempo.core.errors import UserError
-from polytempo.core.streams import stream
 from polytempo.world.device_types import DeviceType, Hardware, deal_types, device_types, hardware_of
 from polytempo.world.devices import Devices, SpeedChange, draw_hardware
 from polytempo.world.tables import FileTable, Who, checked, chosen, read_toml
+from polytempo_client.streams import stream
 
 
 class NetworkTable(FileTable):

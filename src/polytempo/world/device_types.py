@@ -14,8 +14,8 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import Registry
-from polytempo.core.streams import stream
 from polytempo.world.tables import apportioned
+from polytempo_client.streams import stream
 
 T = TypeVar("T", int, float)
 

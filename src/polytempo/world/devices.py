@@ -16,8 +16,8 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.core.registry import Registry
-from polytempo.core.streams import stream
 from polytempo.world.device_types import Hardware, hardware_in_words
+from polytempo_client.streams import stream
 
 FASTEST = 0.05
 """No draw makes a client or a round faster than this share of its mean."""

@@ -17,8 +17,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from polytempo.core.errors import UserError
-from polytempo.core.streams import stream
 from polytempo.world.tables import FileTable, Who, chosen
+from polytempo_client.streams import stream
 
 
 class Drift(FileTable):

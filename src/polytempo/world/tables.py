@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.validation import refusal
+from polytempo_client.disk.reading import read_plain
 
 TOML_BYTES = 16 << 20
 """Most bytes of a TOML file."""

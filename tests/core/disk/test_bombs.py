@@ -20,10 +20,7 @@ from polytempo.core.disk import reading
 from polytempo.core.errors import UserError
 from polytempo.learn.flat import read_vector
 from polytempo.report.run import Run
-from polytempo.serve.access.credentials import read_pem, read_token
 from polytempo.serve.access.roster import Roster
-from polytempo.serve.client.kept_task import read_kept
-from polytempo.serve.client.ledger import read_updates
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.server.operations import read_operations
 from polytempo.serve.server.status import read_status
@@ -34,6 +31,9 @@ from polytempo.world.data.cifar import read_batch
 from polytempo.world.data.idx import read_idx
 from polytempo.world.partitions.given import file_clients
 from polytempo.world.proxies import read_proxies
+from polytempo_client.keeping.kept_task import read_kept
+from polytempo_client.session.credentials import read_pem, read_token
+from polytempo_client.updates.ledger import read_updates
 
 Read = Callable[[Path], Any]
 SOME = 32 << 20

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from polytempo.core.disk.files import make_directory, write_bytes, write_whole
+from polytempo.core.disk.files import make_directory, write_whole
 from polytempo.core.disk.new_directory import new_directory
+from polytempo_client.disk.files import write_bytes
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

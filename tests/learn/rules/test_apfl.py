@@ -3,9 +3,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from polytempo.core.orders import Personal
 from polytempo.learn.rules import rule_of
 from polytempo.learn.rules.apfl import adapted
+from polytempo_client.personal.told import Personal
 from support.softmax import RATE, carried_out, descended, gradient, make_learner, some_vector
 
 APFL = Personal("apfl", {"alpha": 0.4, "adaptive": 1.0})

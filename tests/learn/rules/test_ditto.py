@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from polytempo.core.orders import Personal
 from polytempo.learn.rules import rule_of
+from polytempo_client.personal.told import Personal
 from support.softmax import RATE, carried_out, descended, gradient, make_learner, some_vector
 
 DITTO = Personal("ditto", {"lambda": 0.7})

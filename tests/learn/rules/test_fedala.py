@@ -4,11 +4,12 @@ import torch
 from torch import nn
 
 from polytempo.core.model.vectors import schema_of
-from polytempo.core.orders import Personal, Train, Work
+from polytempo.core.orders import Train, Work
 from polytempo.learn.learner import Assignment, Learner
-from polytempo.learn.personal import ClientMemory
 from polytempo.learn.rules import rule_of
 from polytempo.learn.rules.fedala import MOST_EPOCHS, aggregated, has_converged, reweighted, top_layers
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.personal.told import Personal
 from support.softmax import DATA, ROWS, SIZE, carried_out, descended, gradient, make_learner, some_vector
 
 GIVEN = {"eta": 2.0, "layers": 1.0, "percent": 100.0, "threshold": 0.1, "window": 10.0}

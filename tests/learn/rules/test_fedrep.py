@@ -5,12 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from polytempo.core.orders import Objective, Personal, Send, Train, Work
+from polytempo.core.orders import Objective, Send, Train, Work
 from polytempo.learn.flat import initial_vector
 from polytempo.learn.learner import Assignment, Learner
 from polytempo.learn.rules.fedrep import head_steps
 from polytempo.testing import tiny_dataset
 from polytempo.testing.building import two_layers
+from polytempo_client.personal.told import Personal
 
 DATA = tiny_dataset()
 X, Y = torch.from_numpy(DATA.x), torch.from_numpy(DATA.y)

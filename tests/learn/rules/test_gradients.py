@@ -8,9 +8,9 @@ import torch
 
 from polytempo.core.model.vectors import tensor_of
 from polytempo.core.orders import Work
-from polytempo.core.streams import stream
 from polytempo.learn.job import Job
 from polytempo.learn.rules.gradients import Gradients, Optimiser
+from polytempo_client.streams import stream
 from support.softmax import DATA, RATE, ROWS, SIZE, gradient, make_learner, some_vector
 
 ENGINES = ["eager", "fused"]

@@ -5,11 +5,12 @@ import pytest
 from torch import nn
 
 from polytempo.core.errors import UserError
-from polytempo.core.orders import Personal, Work
+from polytempo.core.orders import Work
 from polytempo.core.state import digest, pack, unpack
 from polytempo.learn.learner import Learner
 from polytempo.learn.rules import RULES, rule_of
 from polytempo.strategies import make_strategy
+from polytempo_client.personal.told import Personal
 from support.softmax import ROWS, carried_out, make_learner, some_vector
 
 METHODS = ["ditto", "apfl", "fedala"]

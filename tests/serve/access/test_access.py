@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from polytempo.cli import access as commands
 from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.access.certs import make_certs
-from polytempo.serve.access.credentials import hash_of, read_token
 from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Operator, Pass, Quarantine, Roster, changing, utc_now
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client, revoke_operator
 from polytempo.serve.paths import ACCESS
 from polytempo.serve.storage import documents
+from polytempo_client.session.credentials import hash_of, read_token
 
 SHA = "0123456789abcdef" * 4
 LOCK = f".{ACCESS}.lock"

@@ -16,8 +16,8 @@ from polytempo.core.errors import UserError
 from polytempo.serve.access import certs, tls
 from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.access.tls import ServerCertificate
-from polytempo.serve.client import tls as client_tls
-from polytempo.serve.client.tls import client_credentials, pair_of
+from polytempo_client.session import tls as client_tls
+from polytempo_client.session.tls import client_credentials, pair_of
 
 
 def server_credentials(directory):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from polytempo.serve.access.certs import make_certs
-from polytempo.serve.access.credentials import read_token
-from polytempo.serve.client.tls import client_credentials
+from polytempo_client.session.credentials import read_token
+from polytempo_client.session.tls import client_credentials
 
 
 @pytest.fixture

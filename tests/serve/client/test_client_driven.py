@@ -16,19 +16,20 @@ from torch import nn
 from polytempo.core.errors import UserError
 from polytempo.core.model.vectors import flatten
 from polytempo.core.orders import Orders, Report, Send
-from polytempo.learn.asking import LOOKS, parse_asking, wait
 from polytempo.learn.models import Inputs
 from polytempo.serve.client import own_data
-from polytempo.serve.client.client import Client, Task
 from polytempo.serve.client.join import Participant, Trained, join
 from polytempo.serve.client.own_data import OwnData, file_stamp, make_join_settings
-from polytempo.serve.protocol.wire_pb2 import Head, Leave
 from polytempo.strategies import Strategy
 from polytempo.testing import tiny_dataset
 from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
 from polytempo.world.drift import Drift
 from polytempo.world.partitions import make_federation
+from polytempo_client.asking.policies import LOOKS, parse_asking, wait
+from polytempo_client.client import Client
+from polytempo_client.protocol.tasks import Task
+from polytempo_client.protocol.wire_pb2 import Head, Leave
 from support.serving import Running, running, settled
 
 MODEL = {"model": "test_client_driven:linear", "engine": "eager"}

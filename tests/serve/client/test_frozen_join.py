@@ -12,8 +12,8 @@ from polytempo.core.model.vectors import schema_of
 from polytempo.serve.client.join import join
 from polytempo.serve.client.own_data import make_join_settings
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.protocol.welcome import make_welcome, schema_in
 from polytempo.testing.hosting import restarted
+from polytempo_client.protocol.welcome import make_welcome, schema_in
 from support.serving import Running, running
 
 INSIDE = {"model": "support.frozen:inside", "data": "support.joining:data"}

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Candidates, Objective, Orders, Report, Send, Train
 from polytempo.learn.learner import Assignment
 from polytempo.serve.client.join import Trained, carry_out, check_schema, join, order_of
@@ -20,6 +19,7 @@ from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
+from polytempo_client.model.schema import Schema
 from support.joining import LINEAR, Gated, data
 from support.serving import Running
 

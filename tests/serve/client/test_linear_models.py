@@ -12,8 +12,9 @@ from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.preprocessing import StandardScaler
 
-from polytempo.serve.client.client import Client, Tensors
 from polytempo.serve.journal.settings import ServiceSettings
+from polytempo_client.client import Client
+from polytempo_client.protocol.tasks import Tensors
 from support.serving import running
 
 SITES = 4

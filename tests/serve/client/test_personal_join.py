@@ -12,18 +12,18 @@ from safetensors.torch import load_file
 
 from polytempo.core.errors import UserError
 from polytempo.core.state import digest
-from polytempo.learn import personal
-from polytempo.learn.jury import Rows
-from polytempo.learn.personal import ENOUGH_SOLO_TASKS, SOLO_TASKS, Beginning, ClientMemory, Score
 from polytempo.serve.client import join as join_module
-from polytempo.serve.client.connection import Connection
 from polytempo.serve.client.join import Trained, join
-from polytempo.serve.client.memory import OwnMemory, Remembered, memory_path
 from polytempo.serve.client.own_data import make_join_settings
-from polytempo.serve.protocol.wire_pb2 import Welcome
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies.parts.tryout import Tryout
+from polytempo_client.keeping.own_memory import OwnMemory, Remembered, memory_path
+from polytempo_client.personal import rule as personal
+from polytempo_client.personal.jury import Rows
+from polytempo_client.personal.rule import ENOUGH_SOLO_TASKS, SOLO_TASKS, Beginning, ClientMemory, Score
+from polytempo_client.protocol.wire_pb2 import Welcome
+from polytempo_client.session.connection import Connection
 from support.joining import LINEAR
 from support.serving import Running, running
 
@@ -52,7 +52,7 @@ def reports(server: Running) -> list[Any]:
 @pytest.fixture
 def rehearsing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """No served model is too bad for clients to rehearse with it. Of each rehearsal, whether its result was kept."""
-    monkeypatch.setattr("polytempo.learn.personal.FAR_WORSE", math.inf)
+    monkeypatch.setattr("polytempo_client.personal.rule.FAR_WORSE", math.inf)
     kept: list[bool] = []
 
     def seen(begun: Beginning, trained: np.ndarray, rows: Rows, score: Score) -> ClientMemory:
@@ -133,7 +133,7 @@ def remembered(server: Running, file: Path) -> Remembered:
     with server.client(0) as client:
         client.wait_for_welcome(30)
         memory = OwnMemory(memory_path(file))
-        memory.open(client._welcome)
+        memory.open(client._inbox.welcome)
     return memory.as_of(server.host.service.members[0].answered)
 
 

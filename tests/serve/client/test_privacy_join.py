@@ -14,13 +14,13 @@ import torch
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Candidates, Train
-from polytempo.learn.privacy import Privacy, epsilon
 from polytempo.serve.client.join import Trained, join
-from polytempo.serve.client.ledger import Ledger
 from polytempo.serve.client.own_data import make_join_settings
 from polytempo.strategies import Strategy
 from polytempo.testing import tiny_dataset
 from polytempo.world.dataset import Dataset
+from polytempo_client.privacy import Privacy, epsilon
+from polytempo_client.updates.ledger import Ledger
 from support import ROOT
 from support.serving import Running, running
 
@@ -111,7 +111,7 @@ def test_what_the_task_does_not_train_is_not_blurred(serve: Any) -> None:
 def test_every_update_is_counted_and_logged_with_its_epsilon(
     serve: Any, ledger: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "polytempo.serve")
+    caplog.set_level(logging.INFO, "polytempo")
     server = serve("fedasync")
     join_here(server, updates=2, noise=50.0, ledger=ledger)
     join_here(server, updates=1, noise=50.0, ledger=ledger)

@@ -10,13 +10,13 @@ from torch import nn
 
 from polytempo.core.errors import UserError
 from polytempo.core.state import digest
-from polytempo.serve.client.connection import Connection
 from polytempo.serve.client.join import Trained, join
-from polytempo.serve.client.memory import OwnMemory, Remembered, memory_path
 from polytempo.serve.client.own_data import make_join_settings
-from polytempo.serve.protocol.wire_pb2 import Shape, Welcome
 from polytempo.sim.experiment import make_experiment
 from polytempo.sim.run import run_experiment
+from polytempo_client.keeping.own_memory import OwnMemory, Remembered, memory_path
+from polytempo_client.protocol.wire_pb2 import Shape, Welcome
+from polytempo_client.session.connection import Connection
 from support.serving import Running, running
 
 UPDATES = 5

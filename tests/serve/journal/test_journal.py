@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.state import digest
 from polytempo.serve.journal import snapshots as snapshots_module
 from polytempo.serve.journal.files import store as store_module
@@ -24,6 +23,7 @@ from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.state.events import Event, Push
 from polytempo.serve.storage.errors import DamagedError, JournalError
+from polytempo_client.model.schema import Schema
 from support.postgres import in_files, in_schema, is_in_database
 from support.serving import Hosted, hosted, restarted, tiny_settings
 

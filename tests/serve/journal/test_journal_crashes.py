@@ -11,12 +11,12 @@ import torch
 from safetensors.numpy import save_file
 
 from polytempo.core.events import Update
-from polytempo.core.streams import stream
 from polytempo.serve.journal import snapshots as snapshots_module
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.storage.errors import DamagedError
 from polytempo.strategies import Strategy
+from polytempo_client.streams import stream
 from support.postgres import in_files, in_postgres, in_schema, is_in_database
 from support.serving import Hosted, hosted, journal_files, restarted, some_events, tiny_settings
 

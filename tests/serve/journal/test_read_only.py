@@ -56,7 +56,7 @@ def test_a_service_on_a_read_only_disk_still_stops(tmp_path: Path, monkeypatch: 
     with running(tmp_path) as server, server.client(0) as client:
         client.run(lambda task: (nudge(task), 5), updates=1)
         become_read_only(server, monkeypatch)
-        monkeypatch.setattr("polytempo.core.disk.files.tempfile.mkstemp", refused)
+        monkeypatch.setattr("tempfile.mkstemp", refused)
         server.stop()
         assert server.host.error is None
     monkeypatch.undo()

@@ -8,16 +8,16 @@ import threading
 
 import pytest
 
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.roster import Operator
 from polytempo.serve.access.tokens import make_operator, make_tokens
 from polytempo.serve.addresses import peer_of
-from polytempo.serve.client.client import Client
-from polytempo.serve.logs import log_to
 from polytempo.serve.operators import login_throttle
 from polytempo.serve.operators.login_throttle import LoginThrottle
 from polytempo.serve.process.options import Endpoints, ServeOptions
 from polytempo.serve.process.running import serve
+from polytempo_client.client import Client
+from polytempo_client.logs import log_to
+from polytempo_client.session.credentials import read_token
 from support.operating import TOKENS, a_client, a_status, ask, operators_page
 from support.serving import nudge, tiny_settings, until
 
@@ -25,7 +25,7 @@ from support.serving import nudge, tiny_settings, until
 @pytest.fixture
 def logged():
     """What is logged meanwhile."""
-    logger, stream = logging.getLogger("polytempo.serve"), io.StringIO()
+    logger, stream = logging.getLogger("polytempo"), io.StringIO()
     before = logger.handlers, logger.level, logger.propagate
     log_to(stream, "debug")
     yield stream

@@ -289,7 +289,7 @@ def test_one_time_codes_do_not_come_back_when_a_restore_is_interrupted_either(st
         raise OSError(28, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("polytempo.serve.storage.documents.write_bytes", full)
+        patch.setattr("polytempo.serve.storage.documents.write_shared", full)
         with pytest.raises(UserError, match="No space left"):
             restore(tmp_path / "copy", tmp_path / "elsewhere")
     restore(tmp_path / "copy", tmp_path / "elsewhere")

@@ -8,9 +8,9 @@ import pytest
 
 from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client.client import Client
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import make_settings
+from polytempo_client.client import Client
 from support.processes import Processes
 from support.serving import nudge
 

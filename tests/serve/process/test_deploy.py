@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from polytempo.cli.main import app
 from polytempo.serve.access.certs import make_certs
-from polytempo.serve.client.client import Client
-from polytempo.serve.protocol.framing import SERVICE
 from polytempo.serve.server.operations import Operations, read_operations
+from polytempo_client.client import Client
+from polytempo_client.protocol.framing import SERVICE
 from support import ROOT
 from support.serving import free_port, hosted, nudge, running
 

@@ -9,10 +9,10 @@ import pytest
 
 from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client import connection as connection_module
-from polytempo.serve.client.client import Client
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.settings import make_settings
+from polytempo_client.client import Client
+from polytempo_client.session import search as search_module
 from support.processes import Processes, tasks_in
 from support.serving import nudge, until
 
@@ -89,8 +89,8 @@ def unanswered(directory: Path, client: int, acknowledged: list[int]) -> list[in
 def test_a_server_that_is_stopped_under_load_loses_nothing_and_its_clients_go_on(
     processes: Processes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "LONGEST_PAUSE", 0.5)
-    caplog.set_level(logging.INFO, "polytempo.serve")
+    monkeypatch.setattr(search_module, "LONGEST_PAUSE", 0.5)
+    caplog.set_level(logging.INFO, "polytempo")
     journal = processes.directory / "journal"
     server = processes.serve()
     workers = [Worker(connect(processes, client)) for client in range(CLIENTS)]

@@ -13,13 +13,13 @@ import torch
 
 import polytempo
 from polytempo.cli import main as cli
-from polytempo.serve.client.client import Client
 from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import ServiceSettings
 from polytempo.strategies import Strategy
 from polytempo.world.data import load_dataset
+from polytempo_client.client import Client
 from support.processes import CLIENTS, DATA, TIME_LIMIT, Processes, tasks_in
 
 UPDATES = 20

@@ -22,13 +22,14 @@ from polytempo.core.errors import UserError
 from polytempo.serve.access.certs import make_certs, make_client_certificate
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client import connection as connection_module
-from polytempo.serve.client.client import Client
 from polytempo.serve.process import options
 from polytempo.serve.process.options import Endpoints, Listening
 from polytempo.serve.server.network import sessions as server_module
 from polytempo.serve.server.refusals import CONTESTED
 from polytempo.serve.storage import documents
+from polytempo_client.client import Client
+from polytempo_client.session.connection import TAKEN_OVER
+from polytempo_client.session.failures import hint_for
 from support.serving import free_port, nudge, running, until
 from support.whole_service import Service, whole
 
@@ -211,8 +212,8 @@ def test_a_client_that_was_never_welcome_gives_up_at_a_wrong_certificate(tmp_pat
     [(False, False, "speak TLS"), (True, False, "ask for a certificate"), (True, True, "not accept this client's")],
 )
 def test_a_connection_that_is_closed_without_a_word_is_explained(secure: bool, certified: bool, hint: str) -> None:
-    assert hint in connection_module.hint_for("Socket closed", secure, certified)
-    assert connection_module.hint_for("Connection refused", secure, certified) == ""
+    assert hint in hint_for("Socket closed", secure, certified)
+    assert hint_for("Connection refused", secure, certified) == ""
 
 
 def test_two_programs_with_one_token_do_not_throw_each_other_out_for_ever(tmp_path: Path) -> None:
@@ -224,7 +225,7 @@ def test_two_programs_with_one_token_do_not_throw_each_other_out_for_ever(tmp_pa
         left.run(lambda task: (nudge(task), 5), updates=1)
         refusals = server.shared.meters.refusals
         assert refusals["replaced"] == CONTESTED - 1
-        assert refusals["contested"] > connection_module.TAKEN_OVER - CONTESTED
+        assert refusals["contested"] > TAKEN_OVER - CONTESTED
 
 
 # Who connects and says nothing.

@@ -10,15 +10,17 @@ import pytest
 
 from polytempo.core.errors import UserError
 from polytempo.report.page import write_report
-from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Pass, Roster
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.addresses import check_loopback, checked_address, peer_of
-from polytempo.serve.client.client import Client
-from polytempo.serve.logs import log, log_to_file
+from polytempo.serve.addresses import peer_of
+from polytempo.serve.logs import log_to_file
 from polytempo.serve.paths import ACCESS, STATUS
 from polytempo.serve.server.status import read_status
+from polytempo_client.client import Client
+from polytempo_client.logs import log
+from polytempo_client.session.addresses import check_loopback, checked_address
+from polytempo_client.session.credentials import hash_of
 from support.serving import ManualClock, hosted, join_all, nudge, running, until
 from support.synthetic_runs import simple_run
 

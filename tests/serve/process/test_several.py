@@ -8,10 +8,10 @@ from polytempo.core.errors import UserError
 from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import revoke_client
-from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.paths import ACCESS
 from polytempo.serve.process.handing_over import hand_over
+from polytempo_client.session.enrolment import enrol_client
 from support.postgres import Server
 from support.serving import nudge, until
 from support.several import QUICK, Several, several
@@ -149,7 +149,7 @@ def test_who_is_let_in_or_out_at_one_server_is_so_at_all(tmp_path: Path, databas
                 client.hold(client.task(60), 60)
         hand_over(tmp_path / "a")
         assert 0 not in Roster.read(tmp_path / "a" / ACCESS).clients
-        from polytempo.serve.client.client import Client
+        from polytempo_client.client import Client
 
         with Client(servers.servers["b"].address, tmp_path / "client-7.token", insecure=True) as newcomer:
             assert newcomer.task(60)

@@ -212,7 +212,7 @@ def stuck_after(seconds: float) -> Operations:
 @pytest.fixture
 def hanging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Hosted]:
     """A host whose method waits in event 6, after one good update."""
-    caplog.set_level(logging.INFO, "polytempo.serve")
+    caplog.set_level(logging.INFO, "polytempo")
     bad_methods.RELEASED.clear()
     with hosted(tmp_path, BAD, operations=stuck_after(0.05)) as served:
         join_all(served)

@@ -10,12 +10,12 @@ from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
 from polytempo.core.splits import Regrouping
-from polytempo.serve.client.client import Membership
-from polytempo.serve.client.connection import RefusedError
 from polytempo.serve.journal.replay import replay
-from polytempo.serve.protocol import wire_pb2 as pb
 from polytempo.strategies import Setting
 from polytempo.strategies.parts.clusters import Clustered
+from polytempo_client.errors import RefusedError
+from polytempo_client.protocol import wire_pb2 as pb
+from polytempo_client.protocol.tasks import Membership
 from support.serving import FakeSession, Hosted, hosted, join_all, nudge, refused, running, settled
 
 

@@ -17,9 +17,9 @@ from safetensors.numpy import save_file
 from polytempo.core.events import Update
 from polytempo.core.orders import Candidates, Train
 from polytempo.core.state import digest
-from polytempo.serve.protocol.wire_pb2 import Head, Pull, Push, Ready
 from polytempo.serve.server.operations import Operations
 from polytempo.strategies import Strategy
+from polytempo_client.protocol.wire_pb2 import Head, Pull, Push, Ready
 from support.serving import FakeSession, Hosted, hosted, join_all, refused, restarted
 
 INF, NAN = float("inf"), float("nan")

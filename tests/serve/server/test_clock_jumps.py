@@ -15,11 +15,11 @@ from polytempo.serve.access.live import Access
 from polytempo.serve.access.steady_time import JUMP, LASTING, SteadyTime
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.journal import journal as journals
-from polytempo.serve.logs import log, log_to
 from polytempo.serve.paths import STATUS
 from polytempo.serve.server import status as statuses
 from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.status import read_status
+from polytempo_client.logs import log, log_to
 from support.serving import ManualClock, hosted, join_all, nudge, running, until
 
 YEAR = 365 * 86400.0

@@ -17,10 +17,10 @@ from polytempo.serve.client.join import Trained, carry_out, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local
 from polytempo.serve.journal.replay import replay
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.protocol.wire_pb2 import Head, Pull
 from polytempo.strategies.methods.fedsac import SUBSPACE
 from polytempo.strategies.methods.pace import Pace
 from polytempo.testing.scripts import play, simulated, told
+from polytempo_client.protocol.wire_pb2 import Head, Pull
 from support.joining import LINEAR, Gated, data
 from support.serving import Hosted, hosted, nudge, restarted, running
 

@@ -11,16 +11,17 @@ import torch
 from safetensors.numpy import save_file
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.encodings import Encodings, ErrorFeedback, parse_encoding
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Candidates, Orders
-from polytempo.core.streams import stream
-from polytempo.serve.client.client import Client, Task
-from polytempo.serve.protocol.bodies import read_body
-from polytempo.serve.protocol.wire_pb2 import Head, Hello
 from polytempo.serve.server import messages
 from polytempo.serve.server.operations import Operations
 from polytempo.strategies import Strategy
+from polytempo_client.client import Client
+from polytempo_client.model.encodings import Encodings, ErrorFeedback, parse_encoding
+from polytempo_client.model.schema import Schema
+from polytempo_client.protocol.bodies import read_body
+from polytempo_client.protocol.tasks import Task
+from polytempo_client.protocol.wire_pb2 import Head, Hello
+from polytempo_client.streams import stream
 from support.serving import Running, nudge, running, until
 
 pytestmark = pytest.mark.usefixtures("short_pauses")

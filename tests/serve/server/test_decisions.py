@@ -5,10 +5,10 @@ from typing import Any, get_args
 
 import pytest
 
-from polytempo.serve.protocol.wire_pb2 import Branch, Head, Hello, Leave, Pull, Ready
 from polytempo.serve.server.decisions import Refusal, Reply
 from polytempo.serve.server.requests import AnyKind
 from polytempo.serve.state.events import Event
+from polytempo_client.protocol.wire_pb2 import Branch, Head, Hello, Leave, Pull, Ready
 from support.serving import FakeSession, Hosted, hosted
 
 

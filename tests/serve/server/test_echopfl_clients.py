@@ -8,9 +8,9 @@ import torch
 
 from polytempo.core.orders import Send
 from polytempo.learn.learner import Assignment
-from polytempo.serve.client.client import Membership
 from polytempo.serve.client.join import Trained, carry_out, order_of
 from polytempo.serve.client.own_data import make_join_settings, make_local
+from polytempo_client.protocol.tasks import Membership
 from support.echoing import BY_L1, fit
 from support.joining import LINEAR, Gated, data
 from support.serving import nudge, running, settled

@@ -12,10 +12,10 @@ from polytempo.core.errors import UserError
 from polytempo.core.state import digest
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.journal.settings import make_settings
-from polytempo.serve.protocol.wire_pb2 import Head, Pull
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.strategies.parts.echo import Policy
 from polytempo.testing.scripts import play, simulated, told
+from polytempo_client.protocol.wire_pb2 import Head, Pull
 from support.echoing import BY_L1
 from support.serving import Hosted, hosted, join_all, refused, restarted, tiny_settings
 

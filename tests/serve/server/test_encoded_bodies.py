@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polytempo.serve.protocol.bodies import entry_of, make_body
-from polytempo.serve.protocol.framing import Buffer
+from polytempo_client.protocol.bodies import entry_of, make_body
+from polytempo_client.protocol.framing import Buffer
 from support.serving import hosted, refused
 
 

@@ -11,16 +11,16 @@ import pytest
 
 from polytempo.core.errors import UserError
 from polytempo.core.orders import Send
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.journal.continuing import Consent
 from polytempo.serve.journal.opening import open_service
 from polytempo.serve.journal.replay import replay
-from polytempo.serve.logs import log_to
-from polytempo.serve.protocol.framing import SESSION
-from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Pull
 from polytempo.serve.server.network import sessions as server_module
 from polytempo.serve.server.status import read_status
 from polytempo.strategies import Strategy
+from polytempo_client.logs import log_to
+from polytempo_client.protocol.framing import SESSION
+from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello, Pull
+from polytempo_client.session.credentials import read_token
 from support.serving import hosted, restarted, running, some_events, tiny_settings, until
 
 

@@ -15,20 +15,21 @@ from pathlib import Path
 import grpc
 import pytest
 
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import LONGEST_REASON
 from polytempo.serve.access.tokens import make_tokens, revoke_client
 from polytempo.serve.journal.opening import open_service
-from polytempo.serve.protocol.bodies import read_body
-from polytempo.serve.protocol.framing import CLIENT_OPTIONS, ENROL, FRAME_BYTES, SESSION, WireError
-from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head, Push, Ready
 from polytempo.serve.server.checks import Refused
 from polytempo.serve.server.network import sessions as server_module
 from polytempo.serve.server.network.enrolment import Enrolments
 from polytempo.serve.server.network.incoming import Incoming, Memory
 from polytempo.serve.server.operations import Limits
 from polytempo.serve.storage import documents
+from polytempo_client.errors import WireError
+from polytempo_client.protocol.bodies import read_body
+from polytempo_client.protocol.framing import CLIENT_OPTIONS, ENROL, FRAME_BYTES, SESSION
+from polytempo_client.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head, Push, Ready
+from polytempo_client.session.credentials import read_token
 from support.serving import hosted, nudge, running, some_events, until
 from support.virtual_time import run_virtually
 

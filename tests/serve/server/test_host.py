@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from polytempo.serve.protocol.bodies import entries_of, make_body
-from polytempo.serve.protocol.wire_pb2 import Head, Hello
 from polytempo.serve.server.requests import Request
+from polytempo_client.protocol.bodies import entries_of, make_body
+from polytempo_client.protocol.wire_pb2 import Head, Hello
 from support.serving import FakeSession, hosted, join_all, refused, restarted, some_events
 
 # Once.

@@ -16,14 +16,14 @@ from safetensors.numpy import save_file
 from polytempo.core.errors import UserError
 from polytempo.serve.access import roster as rosters
 from polytempo.serve.access.certs import make_certs, make_client_certificate
-from polytempo.serve.access.credentials import read_token
 from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client
-from polytempo.serve.client.client import Client
-from polytempo.serve.client.enrolment import enrol_client
-from polytempo.serve.client.tls import client_credentials
-from polytempo.serve.protocol.framing import CLIENT_OPTIONS, SESSION
-from polytempo.serve.protocol.wire_pb2 import Frame, Head, Pull
+from polytempo_client.client import Client
+from polytempo_client.protocol.framing import CLIENT_OPTIONS, SESSION
+from polytempo_client.protocol.wire_pb2 import Frame, Head, Pull
+from polytempo_client.session.credentials import read_token
+from polytempo_client.session.enrolment import enrol_client
+from polytempo_client.session.tls import client_credentials
 from support.serving import Running, nudge, running, until
 from support.strangers import stranger
 
@@ -273,7 +273,7 @@ def test_a_bad_new_certificate_changes_nothing_and_is_logged(
             (certified / "server.pem").unlink()
         else:
             (certified / "server.key").write_bytes((certified / "client-0.key").read_bytes())
-        with caplog.at_level(logging.ERROR, "polytempo.serve"):
+        with caplog.at_level(logging.ERROR, "polytempo"):
             refresh(server)
         assert [record.getMessage() for record in caplog.records] == ["certificate not taken"]
         assert shown_by(server) == before

@@ -16,10 +16,10 @@ from safetensors.numpy import save_file
 
 from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Pull, Push
 from polytempo.serve.server.network.incoming import BusyError
 from polytempo.serve.server.network.sessions import SESSIONS
 from polytempo.serve.server.operations import Limits
+from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello, Pull, Push
 from support.serving import Running, nudge, running, until
 from support.strangers import Stranger, begun, stranger
 

@@ -14,13 +14,13 @@ from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.roster import utc_now
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client import connection as connection_module
-from polytempo.serve.client.client import Client
-from polytempo.serve.client.connection import RefusedError
-from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.process.options import Endpoints
 from polytempo.serve.server.operations import Operations, WatchdogRule, read_operations
+from polytempo_client.client import Client
+from polytempo_client.errors import RefusedError
+from polytempo_client.session import search as search_module
+from polytempo_client.session.enrolment import enrol_client
 from support.processes import Processes
 from support.serving import nudge, until
 from support.whole_service import LOG, Service, whole
@@ -28,9 +28,9 @@ from support.whole_service import LOG, Service, whole
 
 @pytest.fixture(autouse=True)
 def _clean_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(connection_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(search_module, "FIRST_PAUSE", 0.01)
     yield
-    logger = logging.getLogger("polytempo.serve")
+    logger = logging.getLogger("polytempo")
     for handler in logger.handlers:
         handler.close()
     logger.handlers, logger.propagate = [], True

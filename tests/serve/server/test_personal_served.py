@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from polytempo.cli.main import app
-from polytempo.core.orders import JuryScores, Personal
 from polytempo.serve.journal.replay import replay, what_if
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.operators.metrics import exposition
-from polytempo.serve.protocol.personal import personal_of
-from polytempo.serve.protocol.tasks import task_of
 from polytempo.serve.server.status import read_status
 from polytempo.testing.hosting import Hosted, hosted
+from polytempo_client.personal.told import JuryScores, Personal
+from polytempo_client.protocol.personal import personal_of
+from polytempo_client.protocol.tasks import task_of
 from support.serving import join_all, nudge, restarted, running
 
 CLIENTS = 6

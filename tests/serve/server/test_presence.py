@@ -8,9 +8,9 @@ import pytest
 from polytempo.core import flight as flights
 from polytempo.core.flight import FEWEST_SENDS
 from polytempo.core.orders import Send
-from polytempo.serve.protocol.wire_pb2 import Head
 from polytempo.serve.server.requests import Request
 from polytempo.serve.storage.errors import JournalError
+from polytempo_client.protocol.wire_pb2 import Head
 from support.serving import hosted, join_all, refused
 
 

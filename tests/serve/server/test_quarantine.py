@@ -15,14 +15,14 @@ from polytempo.serve.access.enrolment import make_code
 from polytempo.serve.access.live import Access, release
 from polytempo.serve.access.roster import LONGEST_REASON, Roster
 from polytempo.serve.access.tokens import make_tokens
-from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import ACCESS
-from polytempo.serve.protocol.wire_pb2 import Frame
 from polytempo.serve.server.operations import QuarantineRule
 from polytempo.serve.server.refusals import RefusalTracker
 from polytempo.serve.server.status import read_status
 from polytempo.serve.storage import documents
-from support.serving import Hosted, Running, hosted, nudge, refused, running, until
+from polytempo_client.protocol.wire_pb2 import Frame
+from polytempo_client.session.enrolment import enrol_client
+from support.serving import Hosted, Running, hosted, nudge, push_unchecked, refused, running, until
 from support.strangers import stranger
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -169,8 +169,8 @@ def test_a_quarantine_that_cannot_be_written_holds_all_the_same(
 
     with hosted(tmp_path, quarantine=RULE) as served:
         with_tasks(served)
-        with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "polytempo.serve"):
-            patch.setattr(documents, "write_bytes", disk_full)
+        with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "polytempo"):
+            patch.setattr(documents, "write_shared", disk_full)
             for _ in range(3):
                 pushes_nan(served, 0)
             served.shared.access.settle(30)
@@ -205,7 +205,7 @@ def test_a_quarantine_that_could_not_be_written_is_written_when_that_is_possible
 def test_a_refusal_repeats_no_more_of_a_clients_words_than_somebody_reads(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with hosted(tmp_path) as served, caplog.at_level(logging.INFO, "polytempo.serve"):
+    with hosted(tmp_path) as served, caplog.at_level(logging.INFO, "polytempo"):
         with_tasks(served)
         fitting = {"bias": np.zeros(2, np.float32), "weight": np.zeros((2, 2), np.float32)}
         answer = served.push(0, tensors={**fitting, "x" * 1_000_000: np.zeros(1, np.float32)})
@@ -246,7 +246,7 @@ def put_in_quarantine(server: Running) -> None:
         task, said = client.task(30), ""
         while "in quarantine since" not in said:
             with pytest.raises(UserError) as refusal:
-                client.push(task, nudge(task, float("nan")), samples=5, timeout=30)
+                push_unchecked(client, task, nudge(task, float("nan")))
             said = str(refusal.value)
         until(lambda: 0 not in server.host.presence.sessions)
         server.shared.access.settle(30)

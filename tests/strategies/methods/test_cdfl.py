@@ -6,7 +6,6 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Train
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.cdfl import (
@@ -15,6 +14,7 @@ from polytempo.strategies.methods.cdfl import (
 )
 from polytempo.strategies.methods.fedsoft_async import FedSoftAsync
 from polytempo.testing import Planted, begun, update, vector
+from polytempo_client.model.schema import Schema
 
 
 def cdfl(*models: Tensor, clients: int = 2, **given: object) -> CDFL:

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from polytempo import simulate
-from polytempo.core.orders import TUTTI, JuryScores, Train
+from polytempo.core.orders import Train
 from polytempo.strategies.methods.concerto import ALL, REHEARSALS, Concerto
 from polytempo.testing import begun, update, vector
+from polytempo_client.personal.told import TUTTI, JuryScores
 
 W = vector(0, 0, 0, 0)
 NORTH, SOUTH = vector(1, 0, 0, 0), vector(0, 1, 0, 0)

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.orders import Order, Send, Train
-from polytempo.core.streams import stream
 from polytempo.learn.job import Batches, Job
 from polytempo.learn.learner import Learner
 from polytempo.learn.questions import Asked, questions
@@ -25,6 +23,8 @@ from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting, make_strategy
 from polytempo.strategies.methods.echopfl import EchoPFL
 from polytempo.testing import begun, simulator, update, vector
+from polytempo_client.model.schema import Schema
+from polytempo_client.streams import stream
 from support.echoing import BY_L1, CLIENTS, echopfl, fit, handed_in, model
 
 # Assignment.

@@ -15,7 +15,6 @@ from torch import Tensor
 from polytempo import simulate
 from polytempo.cli import main as cli
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Due, Work
 from polytempo.sim.records.evaluation import Stop
 from polytempo.strategies import Setting
@@ -24,6 +23,7 @@ from polytempo.strategies.methods.fedcompass import FedCompass, FedCompassM, Fed
 from polytempo.strategies.parts.staleness import Constant
 from polytempo.testing import begun, simulator, vector
 from polytempo.testing.clock import Ordered, towards_its_own
+from polytempo_client.model.schema import Schema
 from support.compass import CompassClock
 
 FIGURE_1 = (6.0, 12.0, 15.0, 24.0, 30.0)

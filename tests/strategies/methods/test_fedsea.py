@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import SetTimer, Work
 from polytempo.core.state import digest, pack, unpack
 from polytempo.sim.records.evaluation import Stop
@@ -16,6 +15,7 @@ from polytempo.strategies.base.participation import EVERYONE, Quota
 from polytempo.strategies.methods.fedsea import Awaited, FedSEA, Speed
 from polytempo.strategies.parts.compass import ArrivalGroup
 from polytempo.testing import ScriptedClock, simulator, update, vector
+from polytempo_client.model.schema import Schema
 
 
 def fedsea(clients, full=10, participation=EVERYONE, **given):

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.strategies import Setting
 from polytempo.strategies.methods.ifca import IFCA, IFCAAsync
 from polytempo.testing import begun, simulator, vector
+from polytempo_client.model.schema import Schema
 
 
 def test_ifca_begins_with_the_initial_model_and_permutations_of_its_tensors():

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.orders import Candidates, Objective, Report, Train, Work
 from polytempo.core.schedules import Schedule
 from polytempo.sim.records.evaluation import Stop
@@ -21,6 +20,7 @@ from polytempo.strategies.methods.port import Port
 from polytempo.strategies.parts.member_mean import MemberMean
 from polytempo.strategies.parts.staleness import Constant
 from polytempo.testing import begun, simulator, update, vector
+from polytempo_client.model.schema import Schema
 
 ALL = ["port", "fedac", "asafl", "ca2fl"]
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from polytempo.core.branch import Branch
-from polytempo.core.model.schema import Schema
 from polytempo.strategies import Setting
 from polytempo.strategies.parts.assignment import ASSIGNMENTS, Assignment
 from polytempo.strategies.parts.clusters import Clusters
 from polytempo.testing import update, vector
+from polytempo_client.model.schema import Schema
 
 LABELS = {0: np.array([0.9, 0.1]), 1: np.array([0.1, 0.9])}
 NEAR_0 = {"soft-labels": [0.8, 0.2]}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polytempo.core.orders import JuryScores, Personal, Train
+from polytempo.core.orders import Train
 from polytempo.core.state import digest, pack, unpack
 from polytempo.strategies import make_strategy
 from polytempo.strategies.parts.claims import CappedSamples
@@ -14,6 +14,7 @@ from polytempo.strategies.parts.personal import FEWEST, MOST_ROWS, PersonalRule
 from polytempo.strategies.parts.robust import Mix, Robust
 from polytempo.strategies.settings import StrategySettings
 from polytempo.testing import begun, update, vector
+from polytempo_client.personal.told import JuryScores, Personal
 
 W = vector(1, 2)
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import schema_of
 from polytempo.core.orders import Send, Train
 from polytempo.strategies.parts.refinement import along_direction, most_alike, worst_fifth
 from polytempo.strategies.parts.soft_labels import divergence
 from polytempo.testing import vector
+from polytempo_client.model.schema import Schema
 from support.echoing import EchoPFL, echopfl, fit, handed_in, model
 
 

@@ -4,12 +4,13 @@ import math
 
 import pytest
 
-from polytempo.core.orders import SETTLED, SOLO, TUTTI, JuryScores, Personal, Train
+from polytempo.core.orders import Train
 from polytempo.core.state import digest, pack, unpack
 from polytempo.strategies import make_strategy
 from polytempo.strategies.parts.personal import PersonalRule
 from polytempo.strategies.parts.tryout import BEFORE, FEWEST, LENGTH, MOST, WARM_UP, Tryout
 from polytempo.testing import begun, update, vector
+from polytempo_client.personal.told import SETTLED, SOLO, TUTTI, JuryScores, Personal
 
 CLIENTS = range(40)
 

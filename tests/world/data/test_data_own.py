@@ -11,6 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.world.data import load_dataset
 from polytempo.world.dataset import Dataset
 from support import ROOT
+from support.extras import extra
 
 
 def test_an_npz_may_bring_its_test_part_and_users(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_a_wrong_csv_row_is_named(tmp_path: Path, text: str, reason: str) -> Non
 
 
 def write_image(path: Path, colour: int | tuple[int, int, int], size: tuple[int, int] = (3, 2)) -> None:
-    image = pytest.importorskip("PIL.Image")
+    image = extra("PIL.Image")
     path.parent.mkdir(parents=True, exist_ok=True)
     image.new("L" if isinstance(colour, int) else "RGB", size, colour).save(path)
 

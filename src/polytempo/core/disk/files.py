@@ -1,16 +1,18 @@
-"""Files that a crash or a power cut leaves whole: the old content or the new, never a part."""
+"""Files of several writers and owners, which a crash or a power cut leaves whole: the old content or the new, never a
+part."""
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+from polytempo_client.disk.files import fill, replacing, sync_directory, write_bytes
 
 
 def write_whole(path: Path, write: Callable[[Path], None], mode: int = 0o644, *, durable: bool = True) -> None:
     """Replace ``path`` by a file that ``write`` fills. If ``write`` fails, ``path`` stays as it is. ``durable``: the
     new file outlasts a power cut, which takes a sync of the disk."""
-    with _replacing(path, durable) as (descriptor, temporary):
+    with replacing(path, durable) as (descriptor, temporary):
         os.close(descriptor)
         write(temporary)
         temporary.chmod(mode)
@@ -19,19 +21,12 @@ def write_whole(path: Path, write: Callable[[Path], None], mode: int = 0o644, *,
                 os.fsync(file.fileno())
 
 
-def write_bytes(path: Path, content: bytes, mode: int = 0o644, *, shared: bool = False, durable: bool = True) -> None:
-    """Replace ``path`` by a file with this content; nobody can read it before it has its mode. ``shared``: with the
-    owner of the directory (``hand_over``). ``durable`` as for ``write_whole``. Nothing is done by name before the
-    content is whole: the directory may be somebody else's."""
-    with _replacing(path, durable) as (descriptor, _), os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        if hasattr(os, "fchmod"):  # Windows has other rights
-            os.fchmod(descriptor, mode)
-        if shared:
-            hand_over(descriptor, path.parent)
-        if durable:
-            os.fsync(descriptor)
+def write_shared(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Replace ``path`` by a file with this content, which belongs to the owner of the directory (``hand_over``)."""
+    with replacing(path, durable=True) as (descriptor, _), os.fdopen(descriptor, "wb") as file:
+        fill(file, content, mode)
+        hand_over(descriptor, path.parent)
+        os.fsync(descriptor)
 
 
 def same_file(known: Path, path: Path, mode: int = 0o644) -> None:
@@ -40,34 +35,6 @@ def same_file(known: Path, path: Path, mode: int = 0o644) -> None:
         os.link(known, path)
     except OSError:
         write_bytes(path, known.read_bytes(), mode)
-
-
-def set_aside(path: Path) -> Path | None:
-    """Move a file that somebody may miss out of the way of a new one: to where it is now, or None if it cannot be
-    moved."""
-    try:
-        for number in range(1, 1000):
-            aside = path.with_name(f"{path.name}.aside-{number}")
-            if not aside.exists():
-                return path.rename(aside)
-    except OSError:
-        pass
-    return None
-
-
-@contextmanager
-def _replacing(path: Path, durable: bool) -> Iterator[tuple[int, Path]]:
-    """A temporary file, open and by name, that replaces ``path`` when it is done."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        yield descriptor, temporary
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        sync_directory(path.parent)
 
 
 def hand_over(descriptor: int, directory: Path) -> None:
@@ -127,14 +94,3 @@ def make_directory(directory: Path, mode: int = 0o777) -> None:
     for path in missing or [directory]:  # whoever made it may have been killed before the sync
         with suppress(PermissionError):
             sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make a rename in this directory outlast a power cut. Windows does so by itself."""
-    if os.name == "nt":
-        return
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from polytempo.core.disk.files import make_directory, sync_directory
+from polytempo.core.disk.files import make_directory
 from polytempo.core.errors import UserError
+from polytempo_client.disk.files import sync_directory
 
 
 @contextmanager

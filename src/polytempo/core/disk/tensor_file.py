@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from polytempo.core.disk.tensor_format import header, read_parts
+from polytempo_client.disk.tensor_format import header, read_parts
 
 NAMES = {
     **{torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"},

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
 from polytempo.core.model.frozen import fingerprint_of, frozen_tensors
-from polytempo.core.model.schema import Schema
+from polytempo_client.model.schema import Schema
 
 ALIGNMENT = 64
 """Bytes: where torch puts what it makes."""

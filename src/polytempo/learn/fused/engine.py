@@ -1,6 +1,7 @@
 """The fused engine: a client's whole local training in one call of compiled code (or in segments, if it is to listen
 between them), for models of layers it knows."""
 
+import threading
 import time
 from collections.abc import Sequence
 
@@ -9,14 +10,23 @@ import torch
 from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
+from polytempo.learn.fused.compiling import LANES
 from polytempo.learn.fused.layers import UnsupportedError, layers_of
-from polytempo.learn.fused.plan import Plan, make_plan
+from polytempo.learn.fused.passes import Memory, make_memory, zeros
+from polytempo.learn.fused.plan import EMBED, Plan, make_plan
+from polytempo.learn.fused.scoring import write_outputs
 from polytempo.learn.fused.training import FINISHED, OPTIONS, train
-from polytempo.learn.fused.vector import LANES
 from polytempo.learn.job import Job, Refresh
 
 LONGEST_SEGMENT = 0.02
 """Seconds after which a training that listens notices a refresh at the latest, unless one step takes longer."""
+
+
+BATCHES = 16
+"""Plans are made for batches of whole multiples of this, so that clients with fewer samples share one."""
+
+SCORED_AT_ONCE = 64
+"""Samples that go through all layers together when a model is scored."""
 
 
 def why_unsupported(module: nn.Module) -> str | None:
@@ -29,8 +39,8 @@ def why_unsupported(module: nn.Module) -> str | None:
 
 
 class FusedEngine:
-    """Linear, Conv2d, ReLU, MaxPool2d(2) and Flatten in sequence, with cross-entropy. Weights stay in torch's own flat
-    layout; every call has its own memory, so any number of threads may train at once."""
+    """Trains what ``layers_of`` knows, with cross-entropy. Weights stay in torch's own flat layout. Every thread has
+    memory of its own, so any number of threads may train at once."""
 
     def __init__(self, module: nn.Module) -> None:
         reason = why_unsupported(module)
@@ -38,44 +48,68 @@ class FusedEngine:
             raise UserError(f"The fused engine cannot train this model: {reason}. Use --engine eager (or auto).")
         self._layers = layers_of(module)
         self._plans: dict[tuple[tuple[int, ...], int], Plan] = {}
+        self._own = threading.local()
 
     def train(self, job: Job) -> Tensor:
-        if job.x.dtype != torch.float32:
-            raise UserError(f"The fused engine needs float32 samples, not {job.x.dtype}. Convert them, or use eager.")
         rows, offsets = _indices(job.batches.rows), _indices(job.batches.offsets)
         plan = self._plan(tuple(job.x.shape[1:]), int(np.diff(offsets).max(initial=1)))
-        if rows.size and not 0 <= rows.min() <= rows.max() < len(job.x) == len(job.y):
-            raise UserError(f"Rows up to {rows.max()} of {len(job.x)} samples with {len(job.y)} labels were asked for.")
-        training = _Training(job, plan, rows, offsets)
+        if len(job.x) != len(job.y):
+            raise UserError(f"{len(job.x)} samples have {len(job.y)} labels. Each needs one.")
+        _check_rows(rows, job.x)
+        training = _Training(job, plan, rows, offsets, self._memory(plan))
         if job.listen is None:
             training.run(0, len(job.batches), job.refreshes)
         else:
             training.run_listening()
         return torch.from_numpy(training.w[: plan.parameters].copy())
 
+    def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray | None = None) -> Tensor:
+        rows = np.arange(len(x)) if rows is None else _indices(rows)
+        _check_rows(rows, x)
+        plan = self._plan(tuple(x.shape[1:]), SCORED_AT_ONCE)
+        w = _with_spare_lanes(_vector(weights, plan))
+        outputs = np.empty((len(rows), plan.stages[-1]["filters"]), np.float32)
+        numbers, words = _samples(x, plan)
+        if not write_outputs(
+            plan.stages, self._memory(plan), w, numbers, words, rows, SCORED_AT_ONCE, outputs.reshape(-1)
+        ):
+            raise UserError(f"A word is none of the model's. {_known_words(plan)}")
+        return torch.from_numpy(outputs)
+
     def _plan(self, shape: tuple[int, ...], largest_batch: int) -> Plan:
-        key = (shape, largest_batch)
+        key = (shape, -(-largest_batch // BATCHES) * BATCHES)
         if key not in self._plans:  # two threads may both make it; they make the same
-            self._plans[key] = make_plan(self._layers, shape, largest_batch)
+            self._plans[key] = make_plan(self._layers, *key)
         return self._plans[key]
+
+    def _memory(self, plan: Plan) -> Memory:
+        """This thread's memory for a plan. That of the two plans used last is kept: fresh pages cost more than the
+        training of a small model."""
+        kept: dict[int, tuple[Plan, Memory]] = self._own.__dict__.setdefault("kept", {})
+        used = kept.pop(id(plan), None) or (plan, make_memory(plan))
+        while len(kept) > 1:
+            del kept[next(iter(kept))]
+        kept[id(plan)] = used
+        return used[1]
 
 
 class _Training:
     """One job as the compiled code takes it: what stays the same, and what a segment of steps leaves to the next."""
 
-    def __init__(self, job: Job, plan: Plan, rows: np.ndarray, offsets: np.ndarray) -> None:
+    def __init__(self, job: Job, plan: Plan, rows: np.ndarray, offsets: np.ndarray, memory: Memory) -> None:
         anchor, linear, size = job.objective.anchor, job.objective.linear, plan.parameters
         self._job = job
         self._plan = plan
+        self._memory = memory
         self._options = _options(job)
-        self._data = (job.x.contiguous().numpy().reshape(-1), _indices(job.y.numpy()), rows, offsets)
+        self._data = (*_samples(job.x, plan), _indices(job.y.numpy()), rows, offsets)
         self._anchor = np.zeros(0, np.float32) if anchor is None else _vector(anchor, plan)
         self._linear = np.zeros(0, np.float32) if linear is None else _vector(linear, plan)
         self._mask = np.zeros(0, np.bool_) if job.mask is None else _vector(job.mask, plan)
         self._kept = np.zeros(0, np.bool_) if job.kept is None else _vector(job.kept, plan)
         self._began = _vector(job.start, plan)
-        self.w = np.concatenate([self._began, np.zeros(LANES, np.float32)])
-        self._gradient = np.zeros(len(self.w), np.float32)
+        self.w = _with_spare_lanes(self._began)
+        self._gradient = zeros(0 if self._options["plain"] else len(self.w))
         self._moments = np.zeros((2, size if self._options["adam"] else 0), np.float32)
 
     def run(self, first: int, last: int, refreshes: Sequence[Refresh]) -> None:
@@ -85,8 +119,7 @@ class _Training:
         fresh = fresh.reshape(-1, plan.parameters)
         bad_step = train(
             plan.stages,
-            plan.table,
-            plan.scratch,
+            self._memory,
             self._options,
             first,
             last,
@@ -104,12 +137,16 @@ class _Training:
             self._began,
         )
         if bad_step != FINISHED:
-            classes = plan.stages[-1]["filters"]
-            raise UserError(
-                f"A label in step {bad_step} is none of the model's {classes} classes (0 to {classes - 1})."
-            )
+            raise UserError(self._why_unknown(bad_step))
         if refreshes:
             self._began = fresh[-1]
+
+    def _why_unknown(self, step: int) -> str:
+        rows = torch.from_numpy(self._job.batches.only(step).rows)
+        labels, classes = self._job.y[rows], self._plan.stages[-1]["filters"]
+        if bool((labels < 0).any() or (labels >= classes).any()):
+            return f"A label in step {step} is none of the model's {classes} classes (0 to {classes - 1})."
+        return f"A word in step {step} is none of the model's. {_known_words(self._plan)}"
 
     def run_listening(self) -> None:
         """In segments that begin with one step and grow while they take less than half of what they may."""
@@ -125,6 +162,32 @@ class _Training:
             elif seconds < LONGEST_SEGMENT / 2:
                 segment *= 2
             done = last
+
+
+def _known_words(plan: Plan) -> str:
+    return f"It has a vocabulary of {plan.stages[0]['filters']}: are the data and the model made for each other?"
+
+
+def _check_rows(rows: np.ndarray, x: Tensor) -> None:
+    if rows.size and not 0 <= rows.min() <= rows.max() < len(x):
+        raise UserError(f"Rows up to {rows.max()} of {len(x)} samples were asked for.")
+
+
+def _samples(x: Tensor, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """The samples' numbers, or their words; the other is empty."""
+    words = bool(plan.stages[0]["kind"] == EMBED)
+    expected = torch.int64 if words else torch.float32
+    if x.dtype != expected:
+        raise UserError(f"The fused engine needs {expected} samples here, not {x.dtype}. Convert them, or use eager.")
+    flat = x.contiguous().numpy().reshape(-1)
+    return (np.zeros(0, np.float32), _indices(flat)) if words else (flat, np.zeros(0, np.int64))
+
+
+def _with_spare_lanes(vector: np.ndarray) -> np.ndarray:
+    """A copy with zeros behind it, which whole vectors may reach into."""
+    spare = zeros(len(vector) + LANES)
+    spare[: len(vector)] = vector
+    return spare
 
 
 def _vector(tensor: Tensor, plan: Plan) -> np.ndarray:

@@ -1,82 +1,88 @@
-"""Where everything lies: layers and a sample's shape turned into a table of stages for the compiled loop."""
+"""Where everything lies: layers and a sample's shape turned into a table of stages for the compiled loop.
+
+Every stage reads one frame and writes another: the numbers of a batch, for each sample rows of places of channels.
+Around them is a border of zeros as wide as the padding of the convolutions that read it.
+"""
 
 from dataclasses import astuple, dataclass, fields
-from itertools import pairwise
 from math import prod
 
 import numpy as np
 from torch import nn
 
 from polytempo.core.errors import UserError
-from polytempo.learn.fused.layers import Layer
-from polytempo.learn.fused.vector import LANES
+from polytempo.learn.fused.compiling import LANES
+from polytempo.learn.fused.layers import WHOLE, Layer, two
+from polytempo.learn.fused.tiles import OUTER_VECTORS
 
-GROUP_VECTORS = 24
-"""Samples share one matrix product until it is this many vectors long."""
-LARGEST_WASTE = 1.25
-"""Images are convolved where they lie if filling rows up to whole vectors costs no more than this; else unfolded."""
+READ, EMBED, CONVOLVE, FLATTEN, DENSE = range(5)
+FIRST_CACHE = 6000
+"""Floats of packed weights that a pass over an image may use again and again."""
 
 
 @dataclass
 class Stage:
-    """A convolution or a dense layer, then perhaps relu, then perhaps the maximum of 2 x 2. Numbers count floats."""
+    """What the compiled loop needs to know of one stage. Numbers count floats, and places in a kind of memory begin
+    where the field of its name says."""
 
-    convolution: int
-    relu: int
-    pool: int
-    inputs: int
-    filters: int
-    taps: int
+    kind: int
+    relu: int = 0
+    filters: int = 0
+    """Outputs of a dense layer, channels of a convolution's output, words of a vocabulary."""
+    taps: int = 0
     """Weights of one filter."""
-    kernel: int = 0
-
     weights: int = 0
     bias: int = 0
+    padding: int = -1
+    """The word whose vector is not trained."""
 
     frame: int = 0
-    """Begin of the input frame: samples of planes of rows, with a border of zeros."""
-    frame_pitch: int = 0
-    plane: int = 0
+    """Begin of the frame that is read; from its first sample's first number on, ``source``."""
+    source: int = 0
+    source_pitch: int = 0
     row: int = 0
-    border: int = 0
-    height: int = 1
-    width: int = 1
+    channels: int = 0
+    passes_back: int = 0
+    """Is a gradient wanted of what is read?"""
+    clears: int = 0
+    """Is it the last to read its frame, so that the frame's gradient begins with it?"""
 
-    out_height: int = 1
-    out_width: int = 1
-    pitch: int = 0
-    """From one row of a convolution's output to the next."""
-    vectors: int = 0
-    """Of one sample's output plane."""
-    group: int = 0
-    """Samples convolved at once: in the output, each filter has a line with their planes side by side."""
-    line: int = 0
-    unfold: int = 0
+    kernel_rows: int = 0
+    kernel_columns: int = 0
+    down: int = 0
+    """From a window to the one below."""
+    right: int = 0
+    out_rows: int = 0
+    out_columns: int = 0
+    pool_rows: int = 0
+    pool_columns: int = 0
 
-    next: int = 0
-    """Begin of the next stage's frame, where the output goes."""
-    next_pitch: int = 0
-    next_plane: int = 0
-    next_row: int = 0
-    next_border: int = 0
-    winners: int = 0
-    """Begin of the list of which of 2 x 2 was the largest."""
-
-    spots: int = 0
-    """Begin of its lists in the index table: where vectors begin, and what filters, taps and samples add to that."""
-    by_filter: int = 0
+    together: int = 1
+    """Columns of the output that share a vector."""
+    lanes: int = 0
+    """Filters of these columns, in whole vectors."""
+    wide_run: int = 0
+    """What one row of their windows sees."""
+    whole_run: int = 0
+    """What one row of a single window sees, in whole vectors."""
+    kernel_rows_at_once: int = 0
     by_tap: int = 0
-    by_sample: int = 0
+    by_filter: int = 0
+    packed_bias: int = 0
+    gradient: int = 0
+    bias_gradient: int = 0
 
-    @property
-    def out_shape(self) -> tuple[int, ...]:
-        if not self.convolution:
-            return (self.filters,)
-        shrink = 2 if self.pool else 1
-        return self.filters, self.out_height // shrink, self.out_width // shrink
+    rows: int = 1
+    """Of what is written."""
+    columns: int = 1
+    target: int = 0
+    target_pitch: int = 0
+    target_row: int = 0
+    target_step: int = 0
+    winners: int = 0
 
 
-STAGE = np.dtype([(field.name, np.int64) for field in fields(Stage)])
+STAGE = np.dtype([(one.name, np.int64) for one in fields(Stage)])
 
 
 @dataclass(frozen=True)
@@ -84,101 +90,206 @@ class Plan:
     """What the compiled loop needs to know about a model, for samples of one shape and batches up to one size."""
 
     stages: np.ndarray
-    table: np.ndarray
-    scratch: np.ndarray
-    """Numbers needed for: frames, unfolded images, a convolution's output, a plane's folded gradient, winners."""
     parameters: int
+    frames: int
+    """Numbers in each kind of memory, from here on."""
+    packed: int
+    out: int
+    winners: int
+    words: int
 
 
-def make_plan(layers: list[Layer], shape: tuple[int, ...], largest_batch: int) -> Plan:
-    """Lay out the frames and index lists of a model for samples of this shape."""
-    stages: list[Stage] = []
-    for layer in layers:
-        stage = _convolution(layer, shape) if isinstance(layer.module, nn.Conv2d) else _dense(layer, shape)
-        stages.append(stage)
-        shape = stage.out_shape
-    parameters = frames = winners = 0
-    for stage in stages:
-        stage.weights, stage.bias = parameters, parameters + stage.filters * stage.taps
-        parameters = stage.bias + stage.filters
-        stage.frame = frames
-        frames += largest_batch * stage.frame_pitch + 2 * LANES
-        stage.winners = winners
-        winners += largest_batch * prod(stage.out_shape)
-    for stage, after in pairwise(stages):
-        stage.next, stage.next_pitch = after.frame, after.frame_pitch
-        stage.next_plane, stage.next_row, stage.next_border = after.plane, after.row, after.border
-    stages[-1].next, stages[-1].next_pitch = frames, _whole(stages[-1].filters)
-    frames += largest_batch * stages[-1].next_pitch + LANES
-    scratch = [
-        frames,
-        max(stage.unfold * stage.taps * stage.line for stage in stages) + 2 * LANES,
-        max(stage.filters * stage.line for stage in stages) + 2 * LANES,
-        max(stage.kernel**2 * stage.line for stage in stages) + 2 * LANES,
-        winners,
-    ]
-    table = _index(stages, largest_batch)
-    return Plan(np.array([astuple(s) for s in stages], STAGE), table, np.array(scratch, np.int64), parameters)
+@dataclass
+class Frame:
+    """Outputs of a stage, or of several side by side, for a whole batch."""
+
+    rows: int
+    columns: int
+    channels: int
+    border: tuple[int, int] = (0, 0)
+    begin: int = 0
+
+    @property
+    def row(self) -> int:
+        return (self.columns + 2 * self.border[1]) * self.channels
+
+    @property
+    def pitch(self) -> int:
+        return whole((self.rows + 2 * self.border[0]) * self.row) + LANES
+
+    def inside(self, padding: tuple[int, int] = (0, 0)) -> int:
+        """Begin of the first place, or of the first window of a convolution with this padding."""
+        return self.begin + (self.border[0] - padding[0]) * self.row + (self.border[1] - padding[1]) * self.channels
 
 
-def _dense(layer: Layer, shape: tuple[int, ...]) -> Stage:
-    inputs = prod(shape)
-    if not isinstance(layer.module, nn.Linear) or inputs != layer.module.in_features:
-        raise UserError(f"{layer.module} was given samples of shape {shape}. Does the model fit the data?")
-    stage = Stage(0, layer.relu, layer.pool, inputs, layer.outputs, taps=inputs, frame_pitch=_whole(inputs))
-    if len(shape) == 3:
-        stage.plane, stage.row = shape[1] * shape[2], shape[2]
-    return stage
+@dataclass
+class _Step:
+    """A stage with the frames it lies between."""
+
+    stage: Stage
+    source: Frame | None
+    target: Frame
+    channel: int = 0
+    """Of the target, where its outputs begin."""
+    padding: tuple[int, int] = (0, 0)
 
 
-def _convolution(layer: Layer, shape: tuple[int, ...]) -> Stage:
+def make_plan(layers: list[Layer], shape: tuple[int, ...], batch: int) -> Plan:
+    """Lay out the frames and packed weights of a model for samples of this shape."""
+    steps = _steps(layers, shape)
+    frames = _place_frames(steps, batch)
+    parameters = packed = winners = 0
+    for step in steps:
+        stage = step.stage
+        _connect(step, steps)
+        stage.weights, stage.bias = parameters, parameters + _weights(stage)
+        parameters = stage.bias + (stage.filters if stage.kind in (CONVOLVE, DENSE) else 0)
+        if stage.kind == CONVOLVE:
+            packed = _place_packed(stage, packed)
+            stage.winners = winners
+            winners += batch * stage.rows * stage.columns * stage.filters
+    out = max(stage.out_rows * stage.out_columns * stage.filters for stage in (step.stage for step in steps))
+    table = np.array([astuple(step.stage) for step in steps], STAGE)
+    words = steps[0].stage.filters if steps[0].stage.kind == EMBED else 0
+    spare = 2 * LANES  # for what vectors read and write beyond an end
+    return Plan(table, parameters, frames + spare, packed + spare, out + spare, winners + spare, words)
+
+
+def _steps(layers: list[Layer], shape: tuple[int, ...]) -> list[_Step]:
+    side_by_side = {part: layer.sources for layer in layers if len(layer.sources) > 1 for part in layer.sources}
+    frames: dict[tuple[int, ...], Frame] = {}
+    steps: list[_Step] = []
+    for number, layer in enumerate(layers):
+        if not steps and not isinstance(layer.module, nn.Embedding):
+            steps.append(_reading(layer, shape))
+            frames[()] = steps[0].target
+        source = frames.get(layer.sources)
+        if source is not None and isinstance(layer.module, nn.Linear) and source.rows * source.columns > 1:
+            steps.append(_flattening(source))
+            source = steps[-1].target
+        stage, padding = _stage(layer, source, shape)
+        group = side_by_side.get(number, (number,))
+        channels = [layers[part].outputs for part in group]
+        target = frames.setdefault(group, Frame(stage.rows, stage.columns, sum(channels)))
+        steps.append(_Step(stage, source, target, sum(channels[: group.index(number)]), padding))
+    return steps
+
+
+def _reading(layer: Layer, shape: tuple[int, ...]) -> _Step:
+    """Samples are images of channels, signals of channels or of one channel, or rows of numbers."""
+    if not layer.convolves:
+        return _Step(Stage(READ, channels=1, columns=prod(shape)), None, Frame(1, 1, prod(shape)))
+    flat = isinstance(layer.module, nn.Conv1d)
+    full = (1, *shape)[-2:] if flat else shape
+    if len(full) != 3 - flat or full[0] != layer.module.in_channels:
+        expected = f"({layer.module.in_channels}, {'moments' if flat else 'height, width'})"
+        raise _misfit(layer, f"samples of shape {shape}; expected {expected}")
+    rows = 1 if flat else full[1]
+    stage = Stage(READ, channels=full[0], rows=rows, columns=full[-1])
+    return _Step(stage, None, Frame(rows, full[-1], full[0]))
+
+
+def _flattening(source: Frame) -> _Step:
+    stage = Stage(FLATTEN, channels=source.channels, rows=source.rows, columns=source.columns)
+    return _Step(stage, source, Frame(1, 1, source.rows * source.columns * source.channels))
+
+
+def _stage(layer: Layer, source: Frame | None, shape: tuple[int, ...]) -> tuple[Stage, tuple[int, int]]:
     module = layer.module
-    assert isinstance(module, nn.Conv2d)
-    if len(shape) != 3 or shape[0] != module.in_channels:
-        expected = f"({module.in_channels}, height, width)"
-        raise UserError(
-            f"{module} was given samples of shape {shape}; expected {expected}. Does the model fit the data?"
-        )
-    inputs, height, width = shape
-    kernel, border = module.kernel_size[0], int(module.padding[0])
-    stage = Stage(1, layer.relu, layer.pool, inputs, layer.outputs, inputs * kernel**2, kernel)
-    stage.height, stage.width, stage.border = height, width, border
-    stage.row = width + 2 * border
-    stage.plane = stage.row * (height + 2 * border)
-    stage.frame_pitch = _whole(inputs * stage.plane) + LANES
-    stage.out_height, stage.out_width = height + 2 * border - kernel + 1, stage.row - kernel + 1
-    if min(stage.out_shape) < 1:
+    if isinstance(module, nn.Embedding):
+        words, width = module.num_embeddings, module.embedding_dim
+        padding = -1 if module.padding_idx is None else module.padding_idx
+        return Stage(EMBED, filters=words, channels=width, padding=padding, columns=prod(shape)), (0, 0)
+    assert source is not None
+    if isinstance(module, nn.Linear):
+        if source.channels != module.in_features:
+            raise _misfit(layer, f"{source.channels} numbers of samples of shape {shape}")
+        return Stage(DENSE, layer.relu, module.out_features, module.in_features), (0, 0)
+    return _convolution(layer, source, shape)
+
+
+def _convolution(layer: Layer, source: Frame, shape: tuple[int, ...]) -> tuple[Stage, tuple[int, int]]:
+    module = layer.module
+    assert isinstance(module, nn.Conv1d | nn.Conv2d)
+    flat = isinstance(module, nn.Conv1d)
+    assert not isinstance(module.padding, str)
+    (height, width), (down, right), padding = two(module.kernel_size), two(module.stride), two(module.padding)
+    if flat:
+        height, down, padding = 1, 1, (0, padding[1])
+    source.border = (max(source.border[0], padding[0]), max(source.border[1], padding[1]))
+    filters, channels = module.out_channels, module.in_channels
+    stage = Stage(CONVOLVE, layer.relu, filters, channels * height * width, channels=channels)
+    stage.kernel_rows, stage.kernel_columns, stage.down, stage.right = height, width, down, right * channels
+    stage.out_rows = (source.rows + 2 * padding[0] - height) // down + 1
+    stage.out_columns = (source.columns + 2 * padding[1] - width) // right + 1
+    window = (stage.out_rows, stage.out_columns) if layer.pool == WHOLE else layer.pool
+    stage.pool_rows, stage.pool_columns = window
+    stage.rows, stage.columns = stage.out_rows // window[0], stage.out_columns // window[1]
+    if min(stage.out_rows, stage.out_columns, stage.rows, stage.columns) < 1:
         raise UserError(f"{module} leaves nothing of samples of shape {shape}. Use larger images or a smaller model.")
-    stage.unfold = _whole(stage.out_width) > LARGEST_WASTE * stage.out_width
-    stage.pitch = stage.out_width if stage.unfold else _whole(stage.out_width)
-    stage.vectors = _whole(stage.out_height * stage.pitch) // LANES
-    stage.group = -(-GROUP_VECTORS // stage.vectors)
-    stage.line = stage.group * stage.vectors * LANES
-    return stage
+    stage.together = _together(stage, right)
+    stage.lanes = whole(stage.together * filters)
+    stage.wide_run = width * channels + (stage.together - 1) * stage.right
+    stage.whole_run = whole(width * channels)
+    at_once = FIRST_CACHE // (stage.wide_run * min(stage.lanes, OUTER_VECTORS * LANES))
+    stage.kernel_rows_at_once = min(max(at_once, 1), height)
+    return stage, padding
 
 
-def _index(stages: list[Stage], largest_batch: int) -> np.ndarray:
-    """The index table. It begins with the vectors of a plain line: 0, 8, 16, ..."""
-    lists = [np.arange(0, max(max(stage.frame_pitch, stage.line) for stage in stages), LANES)]
+def _together(stage: Stage, stride: int) -> int:
+    """The number of columns that wastes least: of lanes, and of taps that only one of the columns sees."""
 
-    def listed(indices: np.ndarray) -> int:
-        lists.append(indices.reshape(-1))
-        return sum(map(len, lists[:-1]))
+    def used(columns: int) -> float:
+        window = stage.kernel_columns + (columns - 1) * stride
+        return columns * stage.filters * stage.kernel_columns / (whole(columns * stage.filters) * window)
 
-    for stage in stages:
-        stage.by_filter = listed(np.arange(stage.filters) * (stage.line if stage.convolution else stage.inputs))
-        stage.by_sample = listed(np.arange(largest_batch) * stage.frame_pitch)
-        if stage.unfold:
-            stage.by_tap = listed(np.arange(stage.taps) * stage.line)
-        elif stage.convolution:
-            positions = np.arange(stage.vectors) * LANES
-            corners = positions // stage.pitch * stage.row + positions % stage.pitch
-            stage.spots = listed(np.arange(stage.group)[:, None] * stage.frame_pitch + corners)
-            plane, row, column = np.indices((stage.inputs, stage.kernel, stage.kernel))
-            stage.by_tap = listed(plane * stage.plane + row * stage.row + column)
-    return np.concatenate(lists).astype(np.int64)
+    possible = range(1, max(1, LANES // stage.filters) + 1)
+    return max((columns for columns in possible if stage.out_columns % columns == 0), key=used)
 
 
-def _whole(count: int) -> int:
+def _misfit(layer: Layer, given: str) -> UserError:
+    return UserError(f"{layer.module} was given {given}. Does the model fit the data?")
+
+
+def _place_frames(steps: list[_Step], batch: int) -> int:
+    """Give every frame its begin; the numbers of all."""
+    end = 0
+    for frame in {id(step.target): step.target for step in steps}.values():
+        frame.begin = end
+        end += batch * frame.pitch
+    return end
+
+
+def _connect(step: _Step, steps: list[_Step]) -> None:
+    stage, source, target = step.stage, step.source, step.target
+    stage.target, stage.target_pitch = target.inside() + step.channel, target.pitch
+    stage.target_row, stage.target_step = target.row, target.channels
+    if stage.kind == READ and target.rows * target.columns == 1:
+        stage.target_step = 1
+    if source is None:
+        return
+    readers = [other.stage for other in steps if other.source is source]
+    stage.frame, stage.source, stage.source_pitch = source.begin, source.inside(step.padding), source.pitch
+    stage.row, stage.down = source.row, stage.down * source.row
+    stage.passes_back = all(other.target is not source or other.stage.kind != READ for other in steps)
+    stage.clears = stage.passes_back and readers[-1] is stage
+
+
+def _weights(stage: Stage) -> int:
+    return stage.filters * (stage.channels if stage.kind == EMBED else stage.taps)
+
+
+def _place_packed(stage: Stage, begin: int) -> int:
+    """Give the packed weights and gradients of a convolution their places; where they end."""
+    taps = stage.kernel_rows * stage.wide_run * stage.lanes
+    filters = stage.filters * stage.kernel_rows * stage.whole_run if stage.passes_back else 0
+    stage.by_tap, stage.gradient = begin, begin + taps
+    stage.packed_bias = begin + 2 * taps
+    stage.bias_gradient = stage.packed_bias + stage.lanes
+    stage.by_filter = stage.bias_gradient + stage.lanes
+    return stage.by_filter + filters
+
+
+def whole(count: int) -> int:
     """Rounded up to whole vectors."""
     return -(-count // LANES) * LANES

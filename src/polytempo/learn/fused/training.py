@@ -2,28 +2,15 @@
 steps straight into the weights; everything else collects a gradient vector first. ``learn.eager`` is the reference for
 every option."""
 
-import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from polytempo.core.compiled import compiled
-from polytempo.learn.fused.kernels import (
-    ONE,
-    SETTINGS,
-    convolution_backward,
-    convolution_forward,
-    cross_entropy_backward,
-    dense_backward,
-    dense_forward,
-    fill,
-    inlined,
-    kernel,
-    read_batch,
-)
-from polytempo.learn.fused.vector import LANES
+from polytempo.learn.fused.compiling import LANES, SETTINGS, kernel, sources
+from polytempo.learn.fused.dense import cross_entropy_backward
+from polytempo.learn.fused.passes import backward, forward, pack_all
 
 OPTIONS = np.dtype(
     [(name, np.float32) for name in ("lr", "momentum", "weight_decay", "proximal", "cosine", "l2")]
@@ -95,44 +82,19 @@ def refresh(w, fresh, began, rebase, kept):
             w[i] = w[i] + (fresh[i] - began[i]) if rebase else fresh[i]
 
 
-@inlined
-def backward(stages, w, gradient, plain, lr, frames, deltas, table, batch, unfolded, out, folded, winners):
-    into, alpha = gradient, ONE
-    if plain:
-        into, alpha = w, -lr
-    for k in range(len(stages) - 1, -1, -1):
-        s = stages[k]
-        if not s.convolution:
-            dense_backward(s, w, into, alpha, frames, deltas, table, batch, k > 0)
-            continue
-        # the weights are still needed while the groups of samples go by
-        convolution_backward(s, w, gradient, frames, deltas, table, batch, unfolded, out, folded, winners, k > 0)
-        if plain:
-            for i in range(s.weights, s.bias + s.filters):
-                w[i] -= lr * gradient[i]
-            fill(gradient, s.weights, s.bias + s.filters - s.weights, np.float32(0))
-
-
-def _sources() -> str:
-    """numba's cache on disk looks at one file only; this makes it look at the whole package."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def _compiled(sources: str) -> Callable[..., Any]:
+def _compiled(files: str) -> Callable[..., Any]:
     def train(
-        stages, table, scratch, options, first, last, w, gradient, moments, x, y, rows, offsets, anchor, linear,
+        stages, m, options, first, last, w, gradient, moments, x, tokens, y, rows, offsets, anchor, linear,
         mask, kept, refresh_at, refresh_rebase, fresh, began,
     ):  # fmt: skip
         """Train ``w`` in place (it has LANES zeros after its end) from step ``first`` to before step ``last``; the step
-        whose labels are wrong, or FINISHED. ``gradient`` (as long as ``w``) and ``moments`` begin as zeros and are
-        what the optimiser keeps between calls. An empty anchor is ``began``, the start or the last refresh; an empty
-        linear term is zero, an empty mask is true everywhere, and refreshes change all where ``kept`` is empty."""
-        assert len(sources) > 0
+        whose labels or words are wrong, or FINISHED. ``gradient`` (as long as ``w``, or empty for plain SGD) and
+        ``moments`` begin as zeros and are what the optimiser keeps between calls. An empty anchor is ``began``, the
+        start or the last refresh; an empty linear term is zero, an empty mask is true everywhere, and refreshes change
+        all where ``kept`` is empty."""
+        assert len(files) > 0
         weights = w[: len(w) - LANES]
-        frames, deltas = np.zeros(scratch[0], np.float32), np.zeros(scratch[0], np.float32)
-        unfolded, out = np.zeros(scratch[1], np.float32), np.zeros(scratch[2], np.float32)
-        folded, winners = np.zeros(scratch[3], np.float32), np.zeros(scratch[4], np.int32)
+        into, alpha = (w, -options.lr) if options.plain else (gradient, np.float32(1))
         regularised = options.proximal != 0 or options.cosine != 0 or options.l2 != 0
         refreshed = 0
         for step in range(first, last + 1):
@@ -143,19 +105,12 @@ def _compiled(sources: str) -> Callable[..., Any]:
             if step == last:  # only refreshes come after the last step
                 break
             batch_rows = rows[offsets[step] : offsets[step + 1]]
-            batch = len(batch_rows)
-            read_batch(stages[0], x, len(x) // len(y), batch_rows, frames)
-            for k in range(len(stages)):
-                if stages[k].convolution:
-                    convolution_forward(stages[k], w, frames, table, batch, unfolded, out, winners)
-                else:
-                    dense_forward(stages[k], w, frames, table, batch)
-            if not cross_entropy_backward(stages[len(stages) - 1], y, batch_rows, frames, deltas):
+            pack_all(stages, w, m.packed)
+            if not forward(stages, w, m, x, tokens, batch_rows):
                 return step
-            backward(
-                stages, w, gradient, options.plain, options.lr,
-                frames, deltas, table, batch, unfolded, out, folded, winners,
-            )  # fmt: skip
+            if not cross_entropy_backward(stages[len(stages) - 1], y, batch_rows, m):
+                return step
+            backward(stages, w, into, alpha, m, tokens, batch_rows)
             if options.plain:
                 continue
             if regularised:
@@ -170,4 +125,4 @@ def _compiled(sources: str) -> Callable[..., Any]:
     return compiled(**SETTINGS)(train)
 
 
-train = _compiled(_sources())
+train = _compiled(sources())

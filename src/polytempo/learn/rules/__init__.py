@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from polytempo.core.errors import UserError
-from polytempo.core.orders import Personal
-from polytempo.core.registry import unknown
 from polytempo.learn.rules.apfl import ApflRule
 from polytempo.learn.rules.ditto import DittoRule
 from polytempo.learn.rules.fedala import FedAlaRule
 from polytempo.learn.rules.fedrep import FedRepRule
 from polytempo.learn.rules.jury import JuryRule
 from polytempo.learn.rules.rule import Rule
+from polytempo_client.imports import unknown
+from polytempo_client.personal.told import Personal
 
 if TYPE_CHECKING:
     from polytempo.learn.learner import Assignment, Learner

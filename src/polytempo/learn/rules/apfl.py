@@ -8,11 +8,12 @@ import numpy as np
 from torch import Tensor
 
 from polytempo.core.model.vectors import tensor_of
-from polytempo.core.orders import JuryScores, Objective, Personal
+from polytempo.core.orders import Objective
 from polytempo.learn.job import Job
-from polytempo.learn.personal import ClientMemory
 from polytempo.learn.rules.gradients import Gradients, Optimiser, Slope
 from polytempo.learn.rules.rule import Rule
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.personal.told import JuryScores, Personal
 
 
 class ApflRule(Rule):

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import tensor_of
-from polytempo.core.orders import JuryScores, Personal
 from polytempo.core.schedules import rate_at
-from polytempo.core.streams import stream
 from polytempo.learn.job import Job
-from polytempo.learn.personal import ClientMemory
 from polytempo.learn.rules.gradients import Gradients
 from polytempo.learn.rules.rule import Rule
+from polytempo_client.model.schema import Schema
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.personal.told import JuryScores, Personal
+from polytempo_client.streams import stream
 
 if TYPE_CHECKING:
     from polytempo.learn.learner import Assignment, Learner

@@ -1,5 +1,5 @@
 """The rule ``jury``, the client's half of Concerto: rows that the client does not train on decide how much of its own
-it starts from and uses. The formulas are in ``learn/personal.py``."""
+it starts from and uses. The formulas are in ``polytempo_client/personal/rule.py``."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from polytempo.core.model.vectors import tensor_of, trained_entries
-from polytempo.core.orders import JuryScores, Objective, Personal
-from polytempo.learn.personal import Beginning, ClientMemory, begin, judge, mixed, outgoing, remembered, using
+from polytempo.core.orders import Objective
 from polytempo.learn.rules.rule import Rule
+from polytempo_client.personal.rule import Beginning, ClientMemory, begin, judge, mixed, outgoing, remembered, using
+from polytempo_client.personal.told import JuryScores, Personal
 
 if TYPE_CHECKING:
     from polytempo.learn.learner import Assignment, Learner

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from torch import Tensor
 
-from polytempo.core.orders import JuryScores, Objective, Personal
+from polytempo.core.orders import Objective
 from polytempo.learn.job import Job
-from polytempo.learn.personal import ClientMemory
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.personal.told import JuryScores, Personal
 
 if TYPE_CHECKING:  # a learner begins a rule
     from polytempo.learn.learner import Assignment, Learner

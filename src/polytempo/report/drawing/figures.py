@@ -38,25 +38,25 @@ from polytempo.sim.result import Result
 
 
 def accuracy_over_time(runs: Sequence[Run]) -> Figure:
-    """Mean accuracy over clients against virtual time."""
+    """Mean accuracy over clients of the models that they use, against virtual time."""
     figure, axes = canvas()
     _draw_accuracy(axes, contenders_of(runs), "time")
     return figure
 
 
 def accuracy_over_updates(runs: Sequence[Run]) -> Figure:
-    """Mean accuracy over clients against the number of updates the server received."""
+    """The same against the number of updates the server received."""
     figure, axes = canvas()
     _draw_accuracy(axes, contenders_of(runs), "updates")
     return figure
 
 
 def per_client_spread(runs: Sequence[Run]) -> Figure:
-    """Final accuracy of every client's served model, sorted from worst to best, all seeds of a method together."""
+    """Final accuracy of the model that every client uses, sorted from worst to best, all seeds of a method together."""
     figure, axes = canvas()
     contenders, scale = contenders_of(runs), common_scale(runs)
     for contender in contenders:
-        accuracies = np.concatenate([run.final_per_client() for run in contender.runs])
+        accuracies = np.concatenate([run.final_per_client("used") for run in contender.runs])
         accuracies = np.sort(accuracies[~np.isnan(accuracies)])[:: 1 if scale.higher_is_better else -1]
         if not len(accuracies):
             continue
@@ -151,7 +151,7 @@ def overview(run: Run) -> Figure:
 
 def _draw_accuracy(axes: Axes, contenders: list[Contender], against: str) -> None:
     scale = common_scale([run for contender in contenders for run in contender.runs])
-    draw_lines(axes, contenders, against, "accuracy", scale.factor)
+    draw_lines(axes, contenders, against, "accuracy_used", scale.factor)
     lines = keys(contenders)
     if len(contenders) == 1:  # with more methods these lines would hide each other, and `fifths` shows the ends
         colour = contenders[0].colour

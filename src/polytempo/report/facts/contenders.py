@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from polytempo.core.errors import UserError
+from polytempo.core.given import described
 from polytempo.report.run import Run
 from polytempo.sim.directory import plain
 from polytempo.strategies import is_reconstructed, make_strategy, strategies
@@ -73,6 +74,9 @@ def contenders_of(runs: Sequence[Run]) -> list[Contender]:
     settings in which they differ."""
     if not runs:
         raise UserError("there are no runs to report on: give at least one run directory")
+    strange = next((run for run in runs if not isinstance(run, Run)), None)
+    if strange is not None:
+        raise UserError(f"runs holds {described(strange)}. Expected Run objects: Run.load(DIR) reads one.")
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Run]] = {}
     for run in runs:
         groups.setdefault((str(run.strategy), tuple(settings(run).items())), []).append(run)

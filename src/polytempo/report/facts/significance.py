@@ -11,12 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from polytempo.core.streams import stream
 from polytempo.learn.metrics import Scale
 from polytempo.report.facts.alone import RunStandings, compared, same_world
 from polytempo.report.facts.contenders import Contender, mean
 from polytempo.report.facts.scales import common_scale
 from polytempo.report.run import Run
+from polytempo_client.streams import stream
 
 FIGURE = "accuracy_used"
 """The metric of the models that clients use, whatever it is called."""

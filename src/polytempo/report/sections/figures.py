@@ -42,8 +42,9 @@ def _courses(runs: Runs) -> list[Plot]:
     fifth = "" if len(runs.contenders) > 1 else single
     scale = common_scale(runs.all)
     name, moves = scale.name[0].upper() + scale.name[1:], "rises" if scale.higher_is_better else "falls"
-    time = f"{name} against virtual time: the sooner a line {moves}, the less its clients wait.{band}{fifth}"
-    updates = f"{name} against updates: how much each update is worth, whatever time it took.{band}{fifth}"
+    used = f"{name} of the models that clients use, against"
+    time = f"{used} virtual time: the sooner a line {moves}, the less its clients wait.{band}{fifth}"
+    updates = f"{used} updates: how much each update is worth, whatever time it took.{band}{fifth}"
     return [
         Plot(figures.accuracy_over_time, "accuracy-time", time),
         Plot(figures.accuracy_over_updates, "accuracy-updates", updates),

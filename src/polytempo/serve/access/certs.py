@@ -12,12 +12,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from polytempo.core.disk.files import make_directory, write_bytes
+from polytempo.core.disk.files import make_directory, write_shared
 from polytempo.core.errors import UserError
-from polytempo.serve.access.credentials import read_pem
 from polytempo.serve.access.roster import client_name
 from polytempo.serve.access.tls import certificates, check_not_expired, private_key
 from polytempo.serve.paths import CA_CERTIFICATE, CA_KEY, SERVER_CERTIFICATE
+from polytempo_client.disk.files import write_bytes
+from polytempo_client.session.credentials import read_pem
 
 CA_DAYS = 3650
 ALWAYS_NAMED = ("localhost", "127.0.0.1", "::1")
@@ -178,8 +179,8 @@ def _write_pair(directory: Path, name: str, certificate: x509.Certificate, key: 
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     pem = certificate.public_bytes(serialization.Encoding.PEM)
-    write_bytes(directory / f"{name}.key", key_pem, 0o600, shared=name == "server")
-    write_bytes(directory / f"{name}.pem", pem, 0o644, shared=name in ("server", "ca"))
+    (write_shared if name == "server" else write_bytes)(directory / f"{name}.key", key_pem, 0o600)
+    (write_shared if name in ("server", "ca") else write_bytes)(directory / f"{name}.pem", pem, 0o644)
 
 
 def _check_days(days: int) -> None:

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.roster import Code, Pass, changing, client_name, utc_now
 from polytempo.serve.access.tokens import end_after
+from polytempo_client.session.credentials import hash_of
 
 CODE_HOURS = 24.0
 UNKNOWN_CODE = "This code is not known: it was used, has expired, or never was one. Ask for a new one."

@@ -9,9 +9,9 @@ from pathlib import Path
 from polytempo.core.errors import UserError
 from polytempo.serve.access.roster import LONGEST_REASON, Quarantine, Roster, changes, changing, utc_now, with_tables
 from polytempo.serve.access.steady_time import SteadyTime
-from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS
 from polytempo.serve.storage.documents import Documents, documents_of
+from polytempo_client.logs import log
 
 BLIND_AFTER = 5.0
 """Seconds that the file may be unreadable before nobody new is let in."""

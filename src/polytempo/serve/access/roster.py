@@ -21,9 +21,9 @@ from pydantic import (
 
 from polytempo.core.errors import UserError
 from polytempo.core.validation import refusal
-from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.paths import ACCESS
 from polytempo.serve.storage.documents import Documents, documents_of
+from polytempo_client.session.credentials import hash_of
 
 LONGEST_REASON = 500
 """Characters."""

@@ -7,11 +7,11 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from polytempo.core.disk.files import make_directory, write_bytes
+from polytempo.core.disk.files import make_directory, write_shared
 from polytempo.core.errors import UserError
-from polytempo.serve.access.credentials import read_pem
 from polytempo.serve.access.tls import private_key
 from polytempo.serve.paths import BACKUP_KEY, BACKUP_PUBLIC_KEY
+from polytempo_client.session.credentials import read_pem
 
 
 def make_backup_key(directory: Path) -> bool:
@@ -31,8 +31,8 @@ def make_backup_key(directory: Path) -> bool:
     pem = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     try:
         make_directory(directory, 0o700)
-        write_bytes(key_file, key_pem, 0o600, shared=True)
-        write_bytes(public_file, pem, 0o644, shared=True)
+        write_shared(key_file, key_pem, 0o600)
+        write_shared(public_file, pem, 0o644)
     except OSError as error:
         raise UserError(f"Cannot write keys to {directory}: {error.strerror}. Choose another directory.") from None
     return True

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from polytempo.serve.logs import log
+from polytempo_client.logs import log
 
 JUMP = 60.0
 """Seconds that the system's clock may be set by at once. More is a jump."""

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import NameOID
 
 from polytempo.core.errors import UserError
-from polytempo.serve.access.credentials import read_pem
-from polytempo.serve.logs import log
 from polytempo.serve.paths import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY
+from polytempo_client.logs import log
+from polytempo_client.session.credentials import read_pem
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 """One call of somebody's."""

@@ -7,11 +7,11 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import UserError
-from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.roster import OperatorPass, Pass, Role, changing, client_name, utc_now
 from polytempo.serve.paths import ACCESS
+from polytempo_client.disk.files import write_bytes
+from polytempo_client.session.credentials import hash_of
 
 NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 

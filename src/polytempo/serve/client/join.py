@@ -1,11 +1,9 @@
 """``polytempo join``: a client with data of its own that trains what the server orders, exactly as the simulator's
 clients do. With the same seed, partition and tasks, a client that joins ends with the bits of its simulated twin."""
 
-import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,26 +13,28 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import flatten, trained_entries
-from polytempo.core.orders import Candidates, Objective, Send, Train
+from polytempo.core.orders import Candidates, Objective, Send, Train, Work
 from polytempo.core.threads import one_thread
-from polytempo.learn.asking import Asking, Sample, parse_asking, reason, sampled, wait
+from polytempo.learn.asking import Sample, sampled, watching
 from polytempo.learn.learner import Assignment
-from polytempo.learn.personal import ClientMemory
 from polytempo.learn.questions import questions
-from polytempo.serve.client.client import Client, Task, Tensors
-from polytempo.serve.client.connection import RefusedError
-from polytempo.serve.client.ledger import Ledger, SpentError
-from polytempo.serve.client.memory import OwnMemory, Remembered
 from polytempo.serve.client.own_data import JoinSettings, Local, OwnData, file_stamp, make_join_settings
 from polytempo.serve.client.own_models import alone, as_personal, trained_alone, used
 from polytempo.serve.client.private import check_asks_nothing, open_ledger, released
-from polytempo.serve.logs import log
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.data import load_dataset
-
-GOODBYE_SECONDS = 2.0
+from polytempo_client.asking.policies import Asking, parse_asking, reason, wait
+from polytempo_client.asking.waiting import wait_for_reason
+from polytempo_client.client import Client
+from polytempo_client.errors import RefusedError
+from polytempo_client.keeping.own_memory import OwnMemory, Remembered
+from polytempo_client.leaving import goodbye, until_spent
+from polytempo_client.logs import log
+from polytempo_client.model.schema import Schema
+from polytempo_client.personal.rule import ClientMemory
+from polytempo_client.protocol.tasks import Task, Tensors
+from polytempo_client.updates.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,7 @@ def log_trained(trained: Trained) -> None:
     log("trained", **{name: round(value, 4) for name, value in asdict(trained).items()})
 
 
-@contextmanager
-def _until_spent() -> Iterator[None]:
-    """That a client has given what it may is a good end."""
-    try:
-        yield
-    except SpentError as spent:
-        log("stops", level=logging.WARNING, reason=str(spent))
-
-
-@_until_spent()
+@until_spent()
 def join(
     connect: Callable[[], Client],
     settings: JoinSettings | None = None,
@@ -80,7 +71,7 @@ def join(
     stamp = file_stamp(settings.data)
     dataset = load_dataset(settings.data, settings.data_dir)
     client = connect()
-    with one_thread(), client, _goodbye(client):
+    with one_thread(), client, goodbye(client):
         number, schema, seed = client.wait_for_welcome()
         own = OwnData(settings, dataset, number, seed, stamp)
         check_schema(own.learner.schema, schema)
@@ -96,21 +87,6 @@ def join(
                 f"The server refuses the updates of client {number}: {str(error).rstrip('.')}. If training diverges "
                 "(NaN, Inf, too far from its start), lower --lr at the server; if its noise does, raise the bound."
             ) from None
-
-
-@contextmanager
-def _goodbye(client: Client) -> Iterator[None]:
-    """Leave at the end, whatever the reason, unless the open task is kept or the server cannot be told."""
-    leaves = not client.keeps_task
-    try:
-        yield
-    except SpentError:  # it will not come back for its task
-        leaves = True
-        raise
-    finally:
-        if leaves:
-            with suppress(UserError, TimeoutError):
-                client.leave(GOODBYE_SECONDS)
 
 
 def check_schema(own: Schema, server: Schema) -> None:
@@ -223,21 +199,19 @@ class Participant:
         asking, own = self._asking, self._own
         if asking is None:
             return
-        looks = 0
-        at_once = asking.watches and self._trained_on is None
-        why = self._reason(asking, task, looks) if at_once else None
-        while why is None:
-            if not self._hold(task, wait(asking, own.seed, own.client, task.count)):
-                return
-            looks += 1
-            why = self._reason(asking, task, looks)
-        log("asks", task=task.number, why=why)
+        why = wait_for_reason(
+            lambda looks: self._reason(asking, task, looks),
+            lambda: self._hold(task, wait(asking, own.seed, own.client, task.count)),
+            at_once=asking.watches and self._trained_on is None,
+        )
+        if why is not None:
+            log("asks", task=task.number, why=why)
 
     def _reason(self, asking: Asking, task: Task, looks: int) -> str | None:
         own = self._own
         model = self._whole(task, own.now(task.count))
         now = _look(own.now(task.count), task, looks)
-        return reason(asking, own.learner.scorer, model, self._trained_on, now, looks)
+        return reason(asking, watching(own.learner.scorer, model), self._trained_on, now, looks)
 
 
 def _look(local: Local, task: Task, looks: int) -> Sample:
@@ -312,7 +286,7 @@ def order_of(task: Task, client: int, schema: Schema) -> Train:
         client,
         _flat(task.tensors, schema),
         task.version,
-        task.work,
+        Work(**asdict(task.work)),
         Objective(
             ordered.objective.proximal,
             ordered.objective.cosine,

@@ -16,8 +16,6 @@ from polytempo.core.errors import UserError
 from polytempo.core.validation import LAYERS, validated
 from polytempo.learn.learner import Learner, make_learner
 from polytempo.learn.models import Inputs
-from polytempo.learn.privacy import MOST_NOISE, Privacy
-from polytempo.serve.logs import log
 from polytempo.strategies.settings import PERSONAL_LAYERS
 from polytempo.world.data import datasets, load_dataset
 from polytempo.world.data.sources import expanded
@@ -25,6 +23,8 @@ from polytempo.world.dataset import Dataset
 from polytempo.world.drift import Drift
 from polytempo.world.federation import Federation
 from polytempo.world.partitions import clients_or_refusal, make_federation
+from polytempo_client.logs import log
+from polytempo_client.privacy import MOST_NOISE, Privacy
 
 
 class JoinSettings(BaseModel):

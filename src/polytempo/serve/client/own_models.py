@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from polytempo.core.model.vectors import tensor_of
-from polytempo.core.orders import JuryScores, Personal, Train
-from polytempo.learn.jury import Rows, deal, fingerprints, jury_key
+from polytempo.core.orders import Train
 from polytempo.learn.learner import Assignment, is_finite
-from polytempo.learn.personal import ClientMemory, judge
 from polytempo.learn.rules import rule_of
-from polytempo.serve.client.memory import Remembered
 from polytempo.serve.client.own_data import Local
+from polytempo_client.keeping.own_memory import Remembered
+from polytempo_client.personal.jury import Rows, deal, fingerprints, jury_key
+from polytempo_client.personal.rule import ClientMemory, judge
+from polytempo_client.personal.told import JuryScores, Personal
 
 
 def dealt(local: Local, memory: ClientMemory | None) -> Rows:

@@ -9,12 +9,12 @@ from torch import Tensor
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.model.vectors import tensor_of
-from polytempo.learn.asking import Asking, check_private
-from polytempo.learn.privacy import privatised
-from polytempo.serve.client.client import Task
-from polytempo.serve.client.ledger import Ledger
 from polytempo.serve.client.own_data import JoinSettings
-from polytempo.serve.logs import log
+from polytempo_client.asking.policies import Asking, check_private
+from polytempo_client.logs import log
+from polytempo_client.privacy import privatised
+from polytempo_client.protocol.tasks import Task
+from polytempo_client.updates.ledger import Ledger
 
 
 def open_ledger(settings: JoinSettings, asking: Asking | None) -> Ledger | None:

@@ -13,11 +13,11 @@ from polytempo.core.errors import UserError
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.leaving_out import leave_out_options
 from polytempo.serve.journal.recovery import Deviation, Warm, newest_snapshot, recover
-from polytempo.serve.logs import log
 from polytempo.serve.paths import STATUS
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Service
 from polytempo.serve.storage.errors import DamagedError, JournalError
+from polytempo_client.logs import log
 
 RENUMBERED_BY = 10**12
 """When events were lost or left out, orders are numbered so far ahead that no client's old task is taken for a new one,

@@ -9,10 +9,10 @@ from typing import Literal
 
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.recovery import Warm, newest_snapshot
-from polytempo.serve.logs import log
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Service
 from polytempo.serve.storage.errors import JournalError
+from polytempo_client.logs import log
 
 
 class Follower:

@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 
 from polytempo.core.disk.files import make_directory
-from polytempo.core.model.schema import Schema
 from polytempo.core.state import pack
 from polytempo.serve.journal.applying import Applying
 from polytempo.serve.journal.files.snapshot_files import remove_others
@@ -23,6 +22,7 @@ from polytempo.serve.journal.stores import is_there, make_store, open_store
 from polytempo.serve.paths import APPLYING, STATUS
 from polytempo.serve.state.events import Event
 from polytempo.serve.storage.errors import DamagedError, JournalError
+from polytempo_client.model.schema import Schema
 
 KEPT_SNAPSHOTS = 2
 TIMELINE = "timeline"

@@ -15,7 +15,6 @@ from torch import Tensor
 
 import polytempo
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.registry import check_imports, source_file
 from polytempo.core.state import load, save
 from polytempo.core.validation import refusal
@@ -35,11 +34,12 @@ from polytempo.serve.journal.recovery import Warm
 from polytempo.serve.journal.settings import CHANGEABLE, MAY_NAME_CODE, ServiceSettings
 from polytempo.serve.journal.stores import Candidate, make_store, open_store
 from polytempo.serve.paths import INITIAL, JOURNAL, PROXIES
-from polytempo.serve.protocol.welcome import check_welcome_fits
 from polytempo.serve.state.service import Service
 from polytempo.serve.storage.errors import JournalError, TakenError
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import write_proxies
+from polytempo_client.model.schema import Schema
+from polytempo_client.protocol.welcome import check_welcome_fits
 
 FORMAT = 2
 """Of journals. Those of Polytempo 0.1 name none; their snapshots hold classes that have moved since."""

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.state import digest
 from polytempo.learn.learner import make_learner
 from polytempo.learn.models import Inputs
@@ -16,6 +15,7 @@ from polytempo.serve.paths import PROXIES
 from polytempo.serve.storage.errors import JournalError
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.world.proxies import ProxyData, check_proxies, read_proxies
+from polytempo_client.model.schema import Schema
 
 
 def given_proxies(settings: ServiceSettings) -> ProxyData | None:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from polytempo.core.errors import StrategyError
 from polytempo.serve.journal.failures import DependentError, Failure, UnreplayableError
 from polytempo.serve.journal.journal import Journal
-from polytempo.serve.logs import log
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched, Service
 from polytempo.serve.storage.errors import DamagedError, JournalError
+from polytempo_client.logs import log
 
 MOST_FAILURES = 20
 """Events that the strategy cannot take, before the search for more ends. Each costs another replay."""

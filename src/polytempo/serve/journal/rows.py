@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from polytempo.core.disk.tensor_format import header
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import floats
-from polytempo.core.orders import JuryScores
 from polytempo.core.state import pack, unpack
-from polytempo.serve.protocol.bodies import entries_of, entry_of, make_body, memory_of, read_body
-from polytempo.serve.protocol.framing import Buffer
 from polytempo.serve.state.events import Event, Kind, Push
+from polytempo_client.disk.tensor_format import header
+from polytempo_client.model.schema import Schema
+from polytempo_client.personal.told import JuryScores
+from polytempo_client.protocol.bodies import entries_of, entry_of, make_body, memory_of, read_body
+from polytempo_client.protocol.framing import Buffer
 
 
 class EventRow(NamedTuple):

@@ -9,9 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from polytempo.core.disk.reading import open_plain
 from polytempo.core.errors import UserError
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import flatten, schema_of
 from polytempo.core.validation import OR_NONE, validated
 from polytempo.learn.flat import initial_vector, read_vector
@@ -20,6 +18,8 @@ from polytempo.learn.private_layers import PrivateLayers
 from polytempo.strategies.base.strategy import strategy_class
 from polytempo.strategies.settings import CLIP, SAMPLES_CAP, StrategySettings
 from polytempo.world.data import load_dataset
+from polytempo_client.disk.reading import open_plain
+from polytempo_client.model.schema import Schema
 
 CHANGEABLE = {"data_dir", "init", "proxies"}
 """Settings that name files of the operator's: no journal holds them."""

@@ -11,9 +11,9 @@ from polytempo.core.state import pack
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.store import Snapshot
-from polytempo.serve.logs import log
 from polytempo.serve.state.service import Service
 from polytempo.serve.storage.errors import LostLeadError
+from polytempo_client.logs import log
 
 SNAPSHOT_EVENTS = 10_000
 SNAPSHOT_BYTES = 256 << 20

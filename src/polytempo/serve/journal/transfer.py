@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from polytempo.core.disk.files import write_bytes
 from polytempo.serve.journal.marks import Marks
 from polytempo.serve.journal.rows import EventRow
 from polytempo.serve.journal.store import Snapshot, Store
 from polytempo.serve.paths import INITIAL, PROXIES
 from polytempo.serve.storage.errors import DamagedError, JournalError
+from polytempo_client.disk.files import write_bytes
 
 KEPT = (INITIAL, PROXIES)
 """Files that a journal may keep."""

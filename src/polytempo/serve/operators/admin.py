@@ -18,11 +18,12 @@ from typing import Any
 from polytempo.core.errors import UserError
 from polytempo.serve.access.enrolment import CODE_HOURS
 from polytempo.serve.access.roster import Operator
-from polytempo.serve.addresses import check_loopback, peer_of
-from polytempo.serve.logs import log
+from polytempo.serve.addresses import peer_of
 from polytempo.serve.operators.listener import LIFETIME, Listener
 from polytempo.serve.operators.login_throttle import LoginThrottle
 from polytempo.serve.server.pulse import Health
+from polytempo_client.logs import log
+from polytempo_client.session.addresses import check_loopback
 
 try:
     from aiohttp import web

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from polytempo.serve.addresses import bind, peer_of
-from polytempo.serve.logs import log
+from polytempo_client.logs import log
 
 STRANGERS = 128
 """Connections at a time whose operator is not known yet, ..."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from polytempo.serve.access.roster import Operator
-from polytempo.serve.logs import log
+from polytempo_client.logs import log
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0
 """Seconds until a wrong token is answered; each time twice as long."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from polytempo.core.disk.files import hand_over_folder, make_directory, sync_directory
+from polytempo.core.disk.files import hand_over_folder, make_directory
 from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.errors import UserError
 from polytempo.core.registry import check_imports
@@ -41,6 +41,7 @@ from polytempo.serve.process.backup_files import copy_checked, damaged, read_che
 from polytempo.serve.state.events import Event
 from polytempo.serve.storage.address import database_of
 from polytempo.serve.storage.documents import documents_of
+from polytempo_client.disk.files import sync_directory
 
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"

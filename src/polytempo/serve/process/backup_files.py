@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from typing import IO
 
-from polytempo.core.disk.reading import TEXT_BYTES, open_plain
 from polytempo.core.errors import UserError
 from polytempo.serve.journal.copying import chunks_of, write_new
+from polytempo_client.disk.reading import TEXT_BYTES, open_plain
 
 NOT_A_FILE = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EINVAL)
 """What the system says of links and sockets, and ``open_plain`` of pipes, devices and folders."""

@@ -14,14 +14,15 @@ from typing import Any
 from torch import Tensor
 
 from polytempo.core.branch import branches
-from polytempo.core.disk.files import same_file, write_bytes, write_whole
+from polytempo.core.disk.files import same_file, write_whole
 from polytempo.core.disk.new_directory import new_directory
 from polytempo.core.disk.tensor_file import write_tensors
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.state_dicts import with_batch_counts
 from polytempo.serve.access.roster import client_name
 from polytempo.serve.journal.replay import newest
 from polytempo.serve.state.service import Service
+from polytempo_client.disk.files import write_bytes
+from polytempo_client.model.schema import Schema
 
 INDEX = "index.json"
 NEWCOMER = "newcomer"

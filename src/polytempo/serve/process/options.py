@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polytempo.core.errors import UserError
-from polytempo.serve.addresses import check_loopback, is_loopback
 from polytempo.serve.journal.continuing import NO_CONSENT, Consent
 from polytempo.serve.journal.settings import ServiceSettings
+from polytempo_client.session.addresses import check_loopback, is_loopback
 
 OPEN_TO_STRANGERS = (
     "Clients from elsewhere need no certificate here, so anybody who reaches the port can flood the server with "

@@ -7,13 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from polytempo.serve.access.tls import ServerCertificate
-from polytempo.serve.logs import log, log_to, log_to_file
+from polytempo.serve.logs import log_to_file
 from polytempo.serve.paths import OPERATIONS
 from polytempo.serve.server.meters import Meters
 from polytempo.serve.server.network.sessions import Server
 from polytempo.serve.server.operations import LogFile, read_operations
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.storage.documents import Documents
+from polytempo_client.logs import log, log_to
 
 LOOK_EVERY = 1.0
 """Seconds between looks at the certificates."""

@@ -23,7 +23,6 @@ from polytempo.serve.access.tls import ServerCertificate
 from polytempo.serve.access.tokens import revoke_client
 from polytempo.serve.addresses import check_free
 from polytempo.serve.journal.journal import Journal
-from polytempo.serve.logs import log
 from polytempo.serve.paths import ACCESS, JOURNAL, OPERATIONS, SERVER_CERTIFICATE
 from polytempo.serve.process.ending import StuckError, end_process, threads_since, without_waiting
 from polytempo.serve.process.options import OPEN_TO_STRANGERS, Endpoints, Listening, ServeOptions
@@ -39,6 +38,7 @@ from polytempo.serve.server.shared import Shared
 from polytempo.serve.server.status import read_status
 from polytempo.serve.storage.address import database_of, keep_in_database
 from polytempo.serve.storage.errors import LostLeadError
+from polytempo_client.logs import log
 
 STANDS_BY = "this server stands by"
 """Why a client has to try another one."""

@@ -9,12 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from polytempo.core.disk.files import make_directory
-from polytempo.core.disk.locks import LockedError, take
 from polytempo.serve.journal.continuing import code_of
 from polytempo.serve.journal.opening import Opened, Prepared, prepare_service
 from polytempo.serve.journal.postgres.store import PostgresStore
 from polytempo.serve.journal.stores import Candidate
-from polytempo.serve.logs import log
 from polytempo.serve.paths import JOURNAL, LOCK
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.options import ServeOptions
@@ -34,6 +32,8 @@ from polytempo.serve.storage.lease import ANYBODY
 from polytempo.serve.storage.servers import KnownServer, Told
 from polytempo.serve.storage.tables import make_tables
 from polytempo.serve.storage.watching import Watch
+from polytempo_client.disk.locks import LockedError, take
+from polytempo_client.logs import log
 
 EVERY_ADDRESS = ("0.0.0.0", "[::]")
 """What it listens on who listens on all addresses of a machine, whose name then says more."""

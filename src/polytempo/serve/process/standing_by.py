@@ -11,7 +11,6 @@ from polytempo.serve.journal.continuing import NO_CONSENT, Consent, code_of
 from polytempo.serve.journal.following import Follower
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import Opened, Prepared
-from polytempo.serve.logs import log
 from polytempo.serve.server.pulse import Health
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.server.status import StatusFile, StatusSources
@@ -19,6 +18,7 @@ from polytempo.serve.storage.errors import JournalError, TakenError, UnwritableE
 from polytempo.serve.storage.lease import Lease
 from polytempo.serve.storage.servers import Told
 from polytempo.serve.storage.watching import Watch
+from polytempo_client.logs import log
 
 LOOK_SECONDS = 0.5
 """That it waits for news at most."""

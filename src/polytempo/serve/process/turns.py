@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from polytempo.core.model.schema import Schema
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.opening import Opened, open_service, recorded_settings
 from polytempo.serve.paths import JOURNAL
@@ -22,6 +21,7 @@ from polytempo.serve.server.pulse import Health
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.state.service import Service
 from polytempo.serve.storage.documents import Documents, documents_of
+from polytempo_client.model.schema import Schema
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from typing import TypeVar
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.leaving_out import leave_out_options
 from polytempo.serve.journal.snapshots import keep_state_beside
-from polytempo.serve.logs import log
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.supervisor import tell_supervisor
 from polytempo.serve.server.endings import Ending
 from polytempo.serve.server.host import Host
+from polytempo_client.logs import log
 
 PING_EVERY = 1.0
 """Seconds between signs of life to the supervisor."""

@@ -11,18 +11,18 @@ from torch import Tensor
 
 from polytempo.core.errors import UserError
 from polytempo.core.flight import Flight
-from polytempo.core.model.encodings import Arrays, EncodingError, added, parse_encoding
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import floats, tensor_of, trained_entries
 from polytempo.core.state import unpack
-from polytempo.serve.protocol import wire_pb2 as pb
-from polytempo.serve.protocol.bodies import as_written, body_header, entries_of, read_body
-from polytempo.serve.protocol.framing import WireError
-from polytempo.serve.protocol.personal import jury_of
 from polytempo.serve.server.decisions import Refusal
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.state.events import Push
 from polytempo.strategies.base.strategy import Setting
+from polytempo_client.errors import WireError
+from polytempo_client.model.encodings import Arrays, EncodingError, added, parse_encoding
+from polytempo_client.model.schema import Schema
+from polytempo_client.protocol import wire_pb2 as pb
+from polytempo_client.protocol.bodies import as_written, body_header, entries_of, read_body
+from polytempo_client.protocol.personal import jury_of
 
 LARGEST_NORM = 1e19
 """The squares of a longer vector may sum to more than a float32 holds."""

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from polytempo.serve.logs import log
+from polytempo_client.logs import log
 
 
 class Clock:

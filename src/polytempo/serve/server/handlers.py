@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from polytempo.core.status import Status
 from polytempo.serve.access.roster import in_quarantine
-from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import Refused, check_push
 from polytempo.serve.server.decisions import Decision, Refusal, Reply, rolled_back
@@ -26,6 +25,7 @@ from polytempo.serve.server.requests import AnyKind, Request
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Service
+from polytempo_client.logs import log
 
 Handler: TypeAlias = Callable[[Request, Service, float], Decision]
 """A request to the service as it is at this time."""

@@ -14,7 +14,6 @@ import torch
 from polytempo.serve.journal.opening import Opened
 from polytempo.serve.journal.recovery import recover
 from polytempo.serve.journal.snapshots import Snapshots, keep_state
-from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.decisions import Decision, Refusal, Reply, strategy_failure
@@ -34,6 +33,7 @@ from polytempo.serve.state.events import Event
 from polytempo.serve.state.outcome import outcome_of
 from polytempo.serve.state.service import Dispatched
 from polytempo.serve.storage.errors import JournalError, LostLeadError
+from polytempo_client.logs import log
 
 JOURNAL_RETRY = 1.0
 """Seconds until something due is tried again when the journal could not be written."""
@@ -239,6 +239,7 @@ class Host:
             for request in requests:
                 reason = "the server cannot write its journal at the moment"
                 request.session.send(messages.refusal(reason, again=True), request.head.request)
+                request.session.end()
             return False
         return True
 

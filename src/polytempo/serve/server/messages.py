@@ -9,17 +9,18 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from polytempo.core.disk.tensor_file import NAMES
 from polytempo.core.errors import UserError
-from polytempo.core.model.encodings import parse_encoding
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import half
-from polytempo.core.orders import Personal, Report, Send, Train, Work
+from polytempo.core.orders import Report, Send, Train, Work
 from polytempo.core.schedules import rate_at
-from polytempo.serve.protocol import wire_pb2 as pb
-from polytempo.serve.protocol.bodies import Entry, entries_of, make_body
-from polytempo.serve.protocol.framing import Buffer
-from polytempo.serve.protocol.personal import personal_message
-from polytempo.serve.protocol.welcome import make_welcome
 from polytempo.serve.state.service import Dispatched
+from polytempo_client.model.encodings import parse_encoding
+from polytempo_client.model.schema import Schema
+from polytempo_client.personal.told import Personal
+from polytempo_client.protocol import wire_pb2 as pb
+from polytempo_client.protocol.bodies import Entry, entries_of, make_body
+from polytempo_client.protocol.framing import Buffer
+from polytempo_client.protocol.personal import personal_message
+from polytempo_client.protocol.welcome import make_welcome
 
 Message = tuple[pb.Head, Sequence[Buffer]]
 Named = tuple[str, Tensor]
@@ -53,9 +54,17 @@ def accepted() -> Message:
 
 
 def refusal(
-    reason: str, again: bool = False, replaced: bool = False, void: bool = False, failed: bool = False
+    reason: str,
+    again: bool = False,
+    replaced: bool = False,
+    void: bool = False,
+    failed: bool = False,
+    ends: bool = False,
 ) -> Message:
-    return pb.Head(refusal=pb.Refusal(reason=reason, again=again, replaced=replaced, void=void, failed=failed)), ()
+    """A client that is to come again, or whose session is another's, has no session any more."""
+    ends = ends or again or replaced
+    made = pb.Refusal(reason=reason, again=again, replaced=replaced, void=void, failed=failed, ends=ends)
+    return pb.Head(refusal=made), ()
 
 
 def model(weights: Tensor, version: int, schema: Schema, download: str = "") -> Message:

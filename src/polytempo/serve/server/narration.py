@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from polytempo.serve.logs import log
 from polytempo.serve.server.status import mixture_row
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Dispatched, Service
+from polytempo_client.logs import log
 
 
 def apply_and_log(service: Service, event: Event) -> list[Dispatched]:

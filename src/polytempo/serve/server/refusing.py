@@ -4,7 +4,6 @@ another one has displaced ends."""
 import logging
 from collections.abc import Callable
 
-from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.decisions import Refusal
 from polytempo.serve.server.meters import STRATEGY
@@ -12,6 +11,7 @@ from polytempo.serve.server.presence import Presence
 from polytempo.serve.server.refusals import RefusalTracker
 from polytempo.serve.server.requests import Request
 from polytempo.serve.server.shared import Shared
+from polytempo_client.logs import log
 
 
 class Refusing:
@@ -34,9 +34,10 @@ class Refusing:
         client, kind = request.session.client, request.kind
         self._shared.meters.refusals[STRATEGY if refusal.failed else kind] += 1
         log("refused", level=logging.WARNING, client=client, kind=kind, reason=refusal.reason)
-        message = messages.refusal(refusal.reason, refusal.again, void=refusal.void, failed=refusal.failed)
+        ends = refusal.again or kind == "wire"
+        message = messages.refusal(refusal.reason, refusal.again, void=refusal.void, failed=refusal.failed, ends=ends)
         request.session.send(message, request.head.request)
-        if kind == "wire":
+        if ends:
             request.session.end()
         forgiven = refusal.void and self._tracker.forgive(client, request.head.push.task)
         if refusal.blames and not forgiven:

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from polytempo.core.orders import Send, Train
-from polytempo.serve.logs import log
 from polytempo.serve.server import messages
 from polytempo.serve.server.decisions import Outgoing, Reply
 from polytempo.serve.server.requests import Request, Session
 from polytempo.serve.state.events import Event
 from polytempo.serve.state.service import Dispatched, Service
+from polytempo_client.logs import log
 
 Sessions = Mapping[int, Session]
 """The session of each client that is connected."""

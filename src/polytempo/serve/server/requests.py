@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from polytempo.serve.protocol.wire_pb2 import Head
 from polytempo.serve.server.messages import Message
+from polytempo_client.protocol.wire_pb2 import Head
 
 GROUP = 256
 """Requests that are journalled with one sync, at most, ..."""

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from polytempo.core.branch import branches
-from polytempo.core.disk.files import write_bytes
-from polytempo.core.disk.reading import read_plain
 from polytempo.core.errors import UserError
 from polytempo.core.status import Status
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.journal.files.database import is_taken
 from polytempo.serve.journal.journal import Journal
-from polytempo.serve.logs import log
 from polytempo.serve.paths import STATUS
 from polytempo.serve.server.requests import Session
 from polytempo.serve.server.shared import Shared
 from polytempo.serve.state.service import Member, Service
 from polytempo.strategies.base.strategy import Strategy
+from polytempo_client.disk.files import write_bytes
+from polytempo_client.disk.reading import read_plain
+from polytempo_client.logs import log
 
 WRITTEN_EVERY = 1.0
 """Seconds."""

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from polytempo.core.orders import JuryScores
+from polytempo_client.personal.told import JuryScores
 
 Kind = Literal["joined", "ready", "updated", "pulled", "fired", "dropped", "left", "renumbered"]
 """``dropped``: a timer on which the strategy failed, or which an operator left out. It is gone; the strategy is told

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from polytempo.core.disk.files import make_directory, write_bytes
-from polytempo.core.disk.reading import read_plain
+from polytempo.core.disk.files import make_directory, write_shared
 from polytempo.core.errors import UserError
 from polytempo.serve.paths import DATABASE, JOURNAL, STORE
+from polytempo_client.disk.reading import read_plain
 
 SCHEMES = ("postgresql://", "postgres://")
 SCHEMA = "polytempo"
@@ -104,4 +104,4 @@ def note_database(directory: Path, address: str) -> None:
     """From now on the service of this directory is kept in this database."""
     PostgresAddress.parse(address)
     make_directory(directory, 0o700)
-    write_bytes(directory / STORE, f"{address}\n".encode(), 0o600, shared=True)
+    write_shared(directory / STORE, f"{address}\n".encode(), 0o600)

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from polytempo.core.errors import UserError
-from polytempo.serve.logs import log
 from polytempo.serve.storage.address import PostgresAddress
 from polytempo.serve.storage.errors import JournalError, LostLeadError, UnwritableError
+from polytempo_client.logs import log
 
 try:
     import psycopg

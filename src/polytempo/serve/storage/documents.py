@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from polytempo.core.disk.files import hand_over, make_directory, write_bytes
-from polytempo.core.disk.locks import LockedError, take
-from polytempo.core.disk.reading import read_plain
+from polytempo.core.disk.files import hand_over, make_directory, write_shared
 from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.storage.address import database_of
+from polytempo_client.disk.locks import LockedError, take
+from polytempo_client.disk.reading import read_plain
 
 LOCK_SECONDS = 10.0
 """That somebody else may take to change one."""
@@ -95,7 +95,7 @@ class FileDocuments(Documents):
                 change = Change(self.read(name) if os.path.lexists(path) else None)
                 yield change
                 if change.written is not None:
-                    write_bytes(path, change.written, 0o600, shared=True)
+                    write_shared(path, change.written, 0o600)
             finally:
                 os.close(lock)
         except OSError as error:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from polytempo.serve.logs import log
 from polytempo.serve.storage import lease
 from polytempo.serve.storage.address import PostgresAddress
 from polytempo.serve.storage.database import Connection, connect, told_in_words
 from polytempo.serve.storage.errors import JournalError, TakenError
+from polytempo_client.logs import log
 
 T = TypeVar("T")
 LEASE_SECONDS = 10.0

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from polytempo.serve.logs import log
 from polytempo.serve.storage import lease, notices, servers
 from polytempo.serve.storage.address import PostgresAddress
 from polytempo.serve.storage.database import Connection, connect, query, told_in_words
@@ -16,6 +15,7 @@ from polytempo.serve.storage.documents import Change, Documents
 from polytempo.serve.storage.errors import JournalError
 from polytempo.serve.storage.lease import Lease
 from polytempo.serve.storage.servers import KnownServer, Told
+from polytempo_client.logs import log
 
 LOOK_EVERY = 0.25
 """Seconds."""

@@ -1,7 +1,7 @@
 """Evaluation during a run: how well everybody is served, how good their own models are, and whether to stop."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from polytempo.core.events import Update
-from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.executors.executor import Executor
 from polytempo.sim.personal import PersonalClients
 from polytempo.sim.records.history import History, graph_row
-from polytempo.sim.records.measures import Measure, evaluation_row, score_clients, score_cluster_models, score_rows
+from polytempo.sim.records.measures import evaluation_row, score_clients, score_cluster_models, score_rows
 from polytempo.sim.records.sketches import Sketches
 from polytempo.sim.records.used import UsedRows, checksum
 from polytempo.sim.world import World
@@ -47,10 +47,10 @@ class Evaluator:
         world: World,
         stop: Stop,
         history: History,
-        pool: Lookahead,
+        executor: Executor,
         personal: PersonalClients,
     ) -> None:
-        self.strategy, self.world, self.stop, self.history, self.pool = strategy, world, stop, history, pool
+        self.strategy, self.world, self.stop, self.history, self.executor = strategy, world, stop, history, executor
         self.personal = personal
         self.federation, self.learner = world.federation, world.learner
         self.evaluated_at = -1
@@ -88,10 +88,12 @@ class Evaluator:
     def used_models(self, generations: np.ndarray) -> dict[int, Tensor] | None:
         """The model that each client works with now, its private layers among it; None where that is the one it is
         served, or without room."""
-        used = self._used_model(generations) or (self._model_for if self.learner.layers.names else None)
-        if used is None or not self.has_room:
+        same = self.strategy.personal() is None and not self.learner.layers.names
+        if same or not self.has_room:
             return None
-        return {client: used(client) for client in range(len(self.federation))}
+        clients = range(len(self.federation))
+        used = self._models_used(clients, generations)
+        return {client: used(client) for client in clients}
 
     def evaluate(
         self, now: float, updates: int, generations: np.ndarray, idle: np.ndarray, traffic: dict[str, int]
@@ -108,9 +110,7 @@ class Evaluator:
             self.strategy.cluster_models(),
             self.federation.clusters,
             self.federation.dataset,
-            self.world.x,
-            self.learner.scorer,
-            self.pool,
+            self.executor,
         )
         row |= traffic | ({} if of_clusters is None else {"cluster_accuracy": of_clusters})
         self.history.evaluations.append(row)
@@ -134,36 +134,35 @@ class Evaluator:
             same_model = first is model and model._version == changes
             if same_model and np.array_equal(generations, generations_then):
                 return scores.copy()
-        served = self._score(self._model_for, generations, at_once=len(clients) if one_for_all else None)
+        at_once = len(clients) if one_for_all else None
+        served = self._score(lambda _: self._model_for, generations, at_once)
         self._last = (first, first._version, generations.copy(), served) if one_for_all else None
         return served
 
     def _score_used(self, served: np.ndarray, generations: np.ndarray) -> np.ndarray:
         """The score of each client with the model that it works with. Without the personal rule, the one it is
         served."""
-        model_for = self._used_model(generations)
-        return served if model_for is None else self._score(model_for, generations)
+        if self.strategy.personal() is None:
+            return served
+        return self._score(lambda clients: self._models_used(clients, generations), generations)
 
-    def _used_model(self, generations: np.ndarray) -> Callable[[int], Tensor] | None:
-        """Client -> the model that it works with under the personal rule; None without it."""
+    def _models_used(self, clients: Sequence[int], generations: np.ndarray) -> Callable[[int], Tensor]:
+        """Client -> the model that it works with: without the personal rule, the one it is served."""
         personal = self.strategy.personal()
         if personal is None:
-            return None
+            return self._model_for
+        models = self.personal.used(clients, generations, self._model_for, personal, self.executor)
+        return dict(zip(clients, models, strict=True)).__getitem__
 
-        def used(client: int) -> Tensor:
-            return self.personal.used(client, int(generations[client]), self._model_for(client), personal)
-
-        return used
-
-    def at_the_end(self, generations: np.ndarray) -> tuple[UsedRows, float | None]:
-        """What the models that clients work with do on test rows, and their mean score on validation rows."""
-        return self.used_rows(generations), self.validation(generations)
+    def at_the_end(self, generations: np.ndarray) -> tuple[UsedRows, float | None, dict[int, Tensor] | None]:
+        """What the models that clients work with do on test rows, their mean score on validation rows, and these models
+        where they are kept."""
+        return self.used_rows(generations), self.validation(generations), self.used_models(generations)
 
     def used_rows(self, generations: np.ndarray) -> UsedRows:
         """How the model that each client works with does on each of its test rows now: right or wrong or, where the
         metric says more than that, what it says, negated where higher is better."""
-        scorer = self.learner.scorer
-        values = self._score_rows(scorer.metric, generations)
+        values = self._score_rows(generations)
         if all(np.isin(one, (0, 1)).all() for one in values):
             values = [one.astype(bool) for one in values]
         else:
@@ -174,33 +173,38 @@ class Evaluator:
 
     def validation(self, generations: np.ndarray) -> float | None:
         """The mean score of the models that clients work with on their validation rows; None where there are none."""
-        model_for, data_of = self._used_model(generations) or self._model_for, self._data_of(generations)
+        data_of = self._data_of(generations)
 
         def validation_of(client: int) -> ClientData:
             data = data_of(client)
             return data._replace(test=data.validation)
 
         parts = [[client for client in part if len(data_of(client).validation)] for part in self._in_parts()]
-        scorer, x = self.learner.scorer, self.world.x
-        scores = [score_clients(part, model_for, validation_of, x, scorer, self.pool) for part in parts if part]
+        scores = [
+            score_clients(part, self._models_used(part, generations), validation_of, self.executor)
+            for part in parts
+            if part
+        ]
         return float(np.concatenate(scores).mean()) if scores else None
 
-    def _score_rows(self, measure: Measure, generations: np.ndarray) -> list[np.ndarray]:
+    def _score_rows(self, generations: np.ndarray) -> list[np.ndarray]:
         """For each client what the model that it works with comes to on each of its test rows."""
-        model_for = self._used_model(generations) or self._model_for
         data_of = self._data_of(generations)
         parts = [
-            score_rows(clients, model_for, data_of, self.world.x, measure, self.pool) for clients in self._in_parts()
+            score_rows(clients, self._models_used(clients, generations), data_of, self.executor)
+            for clients in self._in_parts()
         ]
         return [values for part in parts for values in part]
 
     def _score(
-        self, model_for: Callable[[int], Tensor], generations: np.ndarray, at_once: int | None = None
+        self,
+        models_for: Callable[[Sequence[int]], Callable[[int], Tensor]],
+        generations: np.ndarray,
+        at_once: int | None = None,
     ) -> np.ndarray:
-        data_of, scorer = self._data_of(generations), self.learner.scorer
+        data_of = self._data_of(generations)
         parts = [
-            score_clients(clients, model_for, data_of, self.world.x, scorer, self.pool)
-            for clients in self._in_parts(at_once)
+            score_clients(clients, models_for(clients), data_of, self.executor) for clients in self._in_parts(at_once)
         ]
         return np.concatenate(parts)
 
@@ -238,9 +242,7 @@ class Evaluator:
                 clients,
                 lambda client: self.trained[client][0],
                 lambda client: self.federation.client(client, self.trained[client][1]),
-                self.world.x,
-                self.learner.scorer,
-                self.pool,
+                self.executor,
             )
         self.trained = {}
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polytempo.core.events import Update
 from polytempo.core.stateful import stateful
-from polytempo.sim.lookahead import Lookahead
+from polytempo.sim.executors.executor import Executor
 from polytempo.sim.personal import PersonalClients
 from polytempo.sim.records.history import History, Row
 from polytempo.sim.records.measures import score_clients
@@ -38,9 +38,9 @@ class Exchanges:
     """Keeps the models of exchanges, scores many at once, and writes one row for each."""
 
     def __init__(
-        self, strategy: Strategy, world: World, history: History, pool: Lookahead, personal: PersonalClients
+        self, strategy: Strategy, world: World, history: History, executor: Executor, personal: PersonalClients
     ) -> None:
-        self.strategy, self.world, self.history, self.pool = strategy, world, history, pool
+        self.strategy, self.world, self.history, self.executor = strategy, world, history, executor
         self.personal = personal
         self.waiting: list[Exchange] = []
 
@@ -72,9 +72,7 @@ class Exchanges:
                 range(len(waiting)),
                 models.__getitem__,
                 lambda i: self.world.federation.client(waiting[i].row["client"], waiting[i].generation),
-                self.world.x,
-                self.world.learner.scorer,
-                self.pool,
+                self.executor,
             )
             for models in ([it.before for it in waiting], [it.after for it in waiting])
         )

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from polytempo.core.disk.files import write_bytes
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Due
 from polytempo.sim.training import Training
+from polytempo_client.disk.files import write_bytes
 
 FILES = ("evaluations", "updates", "marks", "graphs", "traffic", "sketches", "exchanges")
 OPTIONAL = ("graphs", "traffic", "sketches", "exchanges")  # files that are not there without rows

@@ -7,16 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.core.errors import UserError
-from polytempo.learn.scoring import CHUNK, Scorer, mean_per_part
-from polytempo.sim.lookahead import Lookahead, in_parts
+from polytempo.learn.forward import CHUNK
+from polytempo.learn.scoring import mean_per_part
+from polytempo.sim.executors.executor import Executor
+from polytempo.sim.executors.work import Scoring
 from polytempo.strategies import Strategy
 from polytempo.world.dataset import Dataset
 from polytempo.world.devices import Devices
 from polytempo.world.federation import ClientData, Cluster
-
-Measure = Callable[[Tensor, Tensor, Tensor, np.ndarray], np.ndarray]
-"""Weights, features of the data set, labels of some rows, and those rows -> one value per row."""
 
 
 def evaluation_row(
@@ -104,29 +102,25 @@ def cluster_figures(evaluation: dict[str, Any]) -> dict[str, Any]:
 
 
 def score_cluster_models(
-    models: Sequence[Tensor], clusters: Sequence[Cluster], dataset: Dataset, x: Tensor, scorer: Scorer, pool: Lookahead
+    models: Sequence[Tensor], clusters: Sequence[Cluster], dataset: Dataset, executor: Executor
 ) -> np.ndarray | None:
     """The score of each cluster's model on that cluster's test samples; None if these are not given for each."""
     if not models or len(models) != len(clusters):
         return None
     data = [ClientData(cluster.proxy, cluster.test, dataset.y) for cluster in clusters]
-    return score_clients(range(len(models)), models.__getitem__, data.__getitem__, x, scorer, pool)
+    return score_clients(range(len(models)), models.__getitem__, data.__getitem__, executor)
 
 
 def score_clients(
     clients: Iterable[int],
     model_for: Callable[[int], Tensor],
     data_of: Callable[[int], ClientData],
-    x: Tensor,
-    scorer: Scorer,
-    pool: Lookahead,
+    executor: Executor,
 ) -> np.ndarray:
     """The local test score of each client with the model it is served."""
     clients = list(clients)
     scores = np.empty(len(clients))
-    for indices, values, sizes in _row_values(clients, model_for, data_of, x, scorer.metric, pool):
-        if not np.isfinite(values).all():
-            raise UserError("The metric gives NaN or Inf for some samples. Expected one finite number per sample.")
+    for indices, values, sizes in _row_values(clients, model_for, data_of, executor):
         scores[indices] = mean_per_part(values, sizes)
     return scores
 
@@ -135,14 +129,12 @@ def score_rows(
     clients: Iterable[int],
     model_for: Callable[[int], Tensor],
     data_of: Callable[[int], ClientData],
-    x: Tensor,
-    measure: Measure,
-    pool: Lookahead,
+    executor: Executor,
 ) -> list[np.ndarray]:
     """For each client what its model comes to on each of its test rows."""
     clients = list(clients)
     found: list[np.ndarray] = [np.empty(0)] * len(clients)
-    for indices, values, sizes in _row_values(clients, model_for, data_of, x, measure, pool):
+    for indices, values, sizes in _row_values(clients, model_for, data_of, executor):
         for index, part in zip(indices, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
             found[index] = part
     return found
@@ -152,9 +144,7 @@ def _row_values(
     clients: list[int],
     model_for: Callable[[int], Tensor],
     data_of: Callable[[int], ClientData],
-    x: Tensor,
-    measure: Measure,
-    pool: Lookahead,
+    executor: Executor,
 ) -> Iterable[tuple[list[int], np.ndarray, list[int]]]:
     """Clients that share a model in one pass: their places among the clients, the values of all their test rows one
     behind the other, and how many rows each has."""
@@ -165,23 +155,18 @@ def _row_values(
     units = [
         (weights, indices[i:j]) for weights, indices in shared.values() for i, j in _cuts(indices, clients, data_of)
     ]
-
-    def score(part: list[tuple[Tensor, list[int]]]) -> list[tuple[list[int], np.ndarray, list[int]]]:
-        found = []
-        for weights, indices in part:
-            data = [data_of(clients[index]) for index in indices]
-            rows = np.concatenate([d.test for d in data])
-            y = torch.from_numpy(np.concatenate([d.y[d.test] for d in data]))
-            found.append((indices, measure(weights, x, y, rows), [len(d.test) for d in data]))
-        return found
-
-    parts = in_parts(units, pool.workers)
-    for found in pool.evaluate([lambda part=part: score(part) for part in parts]):  # type: ignore[misc]
-        yield from found
+    computations, sizes = [], []
+    for weights, indices in units:
+        data = [data_of(clients[index]) for index in indices]
+        labels = torch.from_numpy(np.concatenate([d.y[d.test] for d in data]))
+        computations.append(Scoring(weights, np.concatenate([d.test for d in data]), labels))
+        sizes.append([len(d.test) for d in data])
+    for (_, indices), values, rows in zip(units, executor.evaluate(computations), sizes, strict=True):
+        yield indices, values, rows
 
 
 def _cuts(indices: list[int], clients: list[int], data_of: Callable[[int], ClientData]) -> Iterable[tuple[int, int]]:
-    """Cut the clients of one model into runs of about one forward pass each, so that threads can share them."""
+    """Cut the clients of one model into runs of about one forward pass each, so that workers can share them."""
     begin, rows = 0, 0
     for i, index in enumerate(indices):
         rows += len(data_of(clients[index]).test)

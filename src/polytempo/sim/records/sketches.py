@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polytempo.core.streams import stream
+from polytempo_client.streams import stream
 
 SIZE = 64
 """Numbers in a sketch. The distance between two sketches is that between the two models, up to about 1/sqrt(SIZE)."""

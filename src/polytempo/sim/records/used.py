@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from polytempo.core.disk.files import write_bytes
 from polytempo.core.disk.reading import read_npz
+from polytempo_client.disk.files import write_bytes
 
 USED = "used.npz"
 """The file of a run directory."""

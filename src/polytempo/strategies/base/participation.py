@@ -7,7 +7,7 @@ from typing import Literal
 
 from polytempo.core.errors import UserError
 from polytempo.core.stateful import stateful
-from polytempo.core.streams import stream
+from polytempo_client.streams import stream
 
 
 @stateful

@@ -17,12 +17,14 @@ from torch import Tensor
 from polytempo.core.branch import Branch
 from polytempo.core.errors import UserError
 from polytempo.core.events import Update
-from polytempo.core.model.schema import Schema
-from polytempo.core.orders import Candidates, Objective, Order, Orders, Personal, Train, Work
-from polytempo.core.registry import Registry, from_import_path, unknown
+from polytempo.core.orders import Candidates, Objective, Order, Orders, Train, Work
+from polytempo.core.registry import Registry
 from polytempo.core.splits import Regrouping, Split
 from polytempo.core.validation import refusal
 from polytempo.strategies.base.participation import EVERYONE, Participation, Quota
+from polytempo_client.imports import from_import_path, unknown
+from polytempo_client.model.schema import Schema
+from polytempo_client.personal.told import Personal
 
 Presets = Mapping[str, Mapping[str, Any]]
 """By name: the parameters that a preset sets."""
@@ -308,6 +310,11 @@ def strategy(name: str) -> Callable[[type[S]], type[S]]:
         return made
 
     return register
+
+
+def known_name(cls: type[Strategy]) -> str | None:
+    """The name under which a class is registered, if it is."""
+    return next((name for name, known in strategies.items() if known is cls), None)
 
 
 def strategy_class(name: str) -> type[Strategy]:

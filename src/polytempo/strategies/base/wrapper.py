@@ -8,9 +8,10 @@ from torch import Tensor
 
 from polytempo.core.errors import StrategyError
 from polytempo.core.events import Update
-from polytempo.core.orders import Orders, Personal
+from polytempo.core.orders import Orders
 from polytempo.core.splits import Regrouping, Split
 from polytempo.strategies.base.strategy import Setting, Strategy
+from polytempo_client.personal.told import Personal
 
 ABOUT = ("travels", "reconstructed", "unmixable", "needs_proxies", "needs_personal", "personal_layers")
 """What a strategy's class says of it; a wrapper says the same as the inner strategy."""

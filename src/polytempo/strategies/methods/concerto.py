@@ -1,6 +1,6 @@
 """Concerto: soloists and an orchestra. Everybody keeps a model of its own and uses the mixture of it and a shared model
-that suits its data (the personal rule, ``parts/personal.py`` and ``learn/personal.py``). The server has one line of
-models for all and, where clients pull apart clearly, a branch for each group (docs/methods/concerto.md)."""
+that suits its data (the personal rule, ``parts/personal.py`` and ``polytempo_client/personal/rule.py``). The server has
+one line of models for all and, where clients pull apart clearly, a branch for each group (docs/methods/concerto.md)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,12 +10,13 @@ from torch import Tensor
 
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
-from polytempo.core.orders import TUTTI, Candidates, Orders, Personal, Train
+from polytempo.core.orders import Candidates, Orders, Train
 from polytempo.core.splits import Split
 from polytempo.strategies.base.strategy import Strategy, strategy
 from polytempo.strategies.parts.cosines import nearest
 from polytempo.strategies.parts.directions import Directions
 from polytempo.strategies.parts.levels import ErrorLevels
+from polytempo_client.personal.told import TUTTI, Personal
 
 ALL = 0
 """The number of everybody's line."""

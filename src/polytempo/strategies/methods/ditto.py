@@ -3,9 +3,9 @@ half is FedAvg; the client's half is ``learn/rules/ditto.py``."""
 
 from pydantic import Field
 
-from polytempo.core.orders import Personal
 from polytempo.strategies.base.strategy import strategy
 from polytempo.strategies.methods.fedavg import FedAvg
+from polytempo_client.personal.told import Personal
 
 
 @strategy("ditto")

@@ -3,9 +3,9 @@ Algorithm 1. The server's half is FedAvg on the shared layers; the client's half
 
 from pydantic import Field
 
-from polytempo.core.orders import Personal
 from polytempo.strategies.base.strategy import strategy
 from polytempo.strategies.methods.fedavg import FedAvg
+from polytempo_client.personal.told import Personal
 
 
 @strategy("fedrep")

@@ -14,11 +14,11 @@ from torch import Tensor
 from polytempo.core.branch import Branch
 from polytempo.core.events import Update
 from polytempo.core.orders import Train
-from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import Setting, parameters, strategy
 from polytempo.strategies.parts.clusters import Clustered
 from polytempo.strategies.parts.mixing import DecayedMixing
 from polytempo.strategies.parts.rounds import Rounds, plain_mean_delta
+from polytempo_client.streams import stream
 
 
 @parameters

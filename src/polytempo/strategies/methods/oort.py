@@ -26,9 +26,9 @@ from pydantic import Field
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders, Train
 from polytempo.core.stateful import stateful
-from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import strategy
 from polytempo.strategies.methods.fedavg import FedAvg
+from polytempo_client.streams import stream
 
 LOSSES = "loss-statistics"
 CLIPPED = 0.95

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from polytempo.core.model.schema import Schema
 from polytempo.core.model.vectors import schema_of
 from polytempo.core.stateful import Attributes, stateful
-from polytempo.core.streams import stream
 from polytempo.strategies.parts.echo_states import RECORDED
+from polytempo_client.model.schema import Schema
+from polytempo_client.streams import stream
 
 LAST = 10
 """K, the changes that it looks at and the states that it learns from."""

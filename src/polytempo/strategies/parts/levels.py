@@ -1,7 +1,7 @@
 """Have a client's data changed? The error of the model that it is sent, on rows of its own, says so."""
 
-from polytempo.core.orders import JuryScores
 from polytempo.core.stateful import Attributes, stateful
+from polytempo_client.personal.told import JuryScores
 
 MEMORY = 0.7
 """Share of the old level in the new one."""

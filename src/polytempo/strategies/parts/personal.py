@@ -1,15 +1,16 @@
 """The server's half of the personal rule: every order asks the client to keep a model of its own, and tells it what the
-juries of all clients say of mixtures. The client's half is ``learn/personal.py``."""
+juries of all clients say of mixtures. The client's half is ``polytempo_client/personal/rule.py``."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from polytempo.core.events import Update
-from polytempo.core.orders import SETTLED, SOLO, TUTTI, JuryScores, Order, Orders, Personal, Train
-from polytempo.learn.personal import keeping
+from polytempo.core.orders import Order, Orders, Train
 from polytempo.strategies.base.wrapper import Wrapper
 from polytempo.strategies.parts.tryout import Tryout
+from polytempo_client.personal.rule import keeping
+from polytempo_client.personal.told import SETTLED, SOLO, TUTTI, JuryScores, Personal
 
 MIXTURES = 4
 """That a jury judges."""

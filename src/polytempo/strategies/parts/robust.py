@@ -18,9 +18,9 @@ from polytempo.core.errors import UserError
 from polytempo.core.events import Update
 from polytempo.core.orders import Orders
 from polytempo.core.stateful import stateful
-from polytempo.core.streams import stream
 from polytempo.strategies.base.strategy import Strategy
 from polytempo.strategies.base.wrapper import Wrapper
+from polytempo_client.streams import stream
 
 HANDFUL = 9
 """Before so many clients have handed in, nobody knows how far updates usually lead. Where a fifth of the clients

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from polytempo.core.streams import stream
+from polytempo_client.streams import stream
 
 LOOKED_AT = 10
 """Eigenvalues that are looked at, from the smallest up (CASA, appendix A.2.3)."""

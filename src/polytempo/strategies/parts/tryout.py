@@ -6,9 +6,9 @@ import math
 from statistics import mean
 from typing import Literal
 
-from polytempo.core.orders import JuryScores
 from polytempo.core.stateful import Attributes, stateful
-from polytempo.core.streams import stream
+from polytempo_client.personal.told import JuryScores
+from polytempo_client.streams import stream
 
 SHARE = 0.25
 """Of the clients that go on alone in the tryout."""

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from polytempo.core.errors import UserError
-from polytempo.core.registry import unknown
 from polytempo.world.data import agnews, cifar, digits, femnist, idx, motion, natural
 from polytempo.world.data.own import load_callable, load_csv, load_folder, load_npz
 from polytempo.world.data.sources import Source, datasets, default_data_dir, expanded, files_wanted
 from polytempo.world.dataset import Dataset, Labels
+from polytempo_client.imports import unknown
 
 __all__ = ["Source", "data_file", "datasets", "default_data_dir", "load_dataset"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from polytempo.core.disk.reading import open_plain
 from polytempo.world.data.sources import Download, Source, check_labels, reading
 from polytempo.world.dataset import Dataset
+from polytempo_client.disk.reading import open_plain
 
 CLASSES = 4
 VOCABULARY = 10_000

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from polytempo.core.disk.reading import open_plain
 from polytempo.world.data.sources import Download, Source, check_labels, normalised, reading
 from polytempo.world.dataset import Dataset
+from polytempo_client.disk.reading import open_plain
 
 
 class Layout(NamedTuple):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polytempo.core.disk.reading import memory_limit, read_plain
 from polytempo.world.data.sources import Download, Source, check_labels, joined, reading
 from polytempo.world.dataset import Dataset
+from polytempo_client.disk.reading import memory_limit, read_plain
 
 CLASSES = 62
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from polytempo.core.disk.reading import bytes_on_disk, check_memory, open_plain
+from polytempo.core.disk.reading import bytes_on_disk, check_memory
 from polytempo.world.data.sources import Download, Source, check_labels, normalised, reading
 from polytempo.world.dataset import Dataset
+from polytempo_client.disk.reading import open_plain
 
 NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from polytempo.core.disk.reading import memory_limit, read_plain
 from polytempo.world.data.sources import Download, Source, check_labels, joined, reading
 from polytempo.world.dataset import Dataset
+from polytempo_client.disk.reading import memory_limit, read_plain
 
 UCI_HAR_FEATURES = 561
 UCI_HAR_FOLDERS = ("UCI HAR Dataset", "uci-har", "uci-har/UCI HAR Dataset")

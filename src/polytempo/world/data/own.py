@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from polytempo.core.disk.reading import check_memory, npz_names, open_plain, read_npz
+from polytempo.core.disk.reading import check_memory, npz_names, read_npz
 from polytempo.core.errors import UserError
-from polytempo.core.registry import from_import_path
 from polytempo.world.data.separators import separated
 from polytempo.world.data.sources import normalised, reading
 from polytempo.world.dataset import Dataset, Labels
+from polytempo_client.disk.reading import open_plain
+from polytempo_client.imports import from_import_path
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -36,17 +37,22 @@ def from_arrays(
         features, given = [*features, np.asarray(x_test)], [*given, np.asarray(y_test)]
     if len({f.shape[1:] for f in features}) > 1:
         raise ValueError(f"samples of x are {features[0].shape[1:]}, those of x_test {features[1].shape[1:]}")
-    if features[0].ndim < 2:
+    if features[0].ndim < 2 or 0 in features[0].shape[1:]:
         raise ValueError(f"x has shape {features[0].shape}, not samples x features")
+    if labels == "classes":
+        given = [y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for y in given]
     for part, part_x, part_y in zip(("", "_test"), features, given, strict=False):
-        if len(part_y.shape) > (1 if labels == "classes" else 2) or part_y.shape[:1] != (len(part_x),):
+        if part_y.shape[:1] != (len(part_x),):
             raise ValueError(f"x{part} has {len(part_x):,} samples and y{part} has shape {part_y.shape}")
-    all_x = np.concatenate(features, dtype=np.float32, casting="unsafe")
+        if part_y.ndim > (1 if labels == "classes" else 2):
+            raise ValueError(f"y{part} has shape {part_y.shape}, not one label per sample (for more, set the goal)")
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+        all_x = np.concatenate(features, dtype=np.float32, casting="unsafe")
     all_y = np.concatenate(given)
     if not len(all_x):
         raise ValueError("there are no samples")
     if not np.isfinite(all_x).all():
-        raise ValueError("x has values that are not finite")
+        raise ValueError("x has values that are not finite float32 numbers")
     read, count = _numbered(all_y, classes) if labels == "classes" else _as_numbers(all_y, labels)
     return Dataset(
         name,

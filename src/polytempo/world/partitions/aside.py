@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from polytempo.core.errors import UserError
-from polytempo.core.streams import stream
 from polytempo.world.federation import Cluster, Federation
 from polytempo.world.partitions.deals import Proxies, offsets
 from polytempo.world.tables import apportioned
+from polytempo_client.streams import stream
 
 DEFAULT_ROWS, DEFAULT_SHARE = 500, 0.2
 TEST_ROWS = 2000

@@ -6,10 +6,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from polytempo.core.errors import UserError
-from polytempo.core.streams import stream
 from polytempo.world.dataset import Dataset
 from polytempo.world.federation import Federation
 from polytempo.world.tables import apportioned
+from polytempo_client.streams import stream
 
 CASA_SHARES = (0.2, 0.2, 0.3, 0.3)
 MOST_GROUPS = 1000

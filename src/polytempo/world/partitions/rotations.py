@@ -12,12 +12,12 @@ from functools import lru_cache
 import numpy as np
 
 from polytempo.core.errors import UserError
-from polytempo.core.streams import stream
 from polytempo.world.dataset import Dataset
 from polytempo.world.federation import Cluster, Draw, Federation
 from polytempo.world.partitions.aside import TEST_ROWS, aside_stream, proxy_rows, stratified
 from polytempo.world.partitions.deals import PartitionRequest, offsets
 from polytempo.world.tables import apportioned
+from polytempo_client.streams import stream
 
 MOST_SAMPLES = 2000
 MOST_CLUSTERS = 36

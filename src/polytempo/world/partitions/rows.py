@@ -8,9 +8,9 @@ import numpy as np
 
 from polytempo.core.errors import UserError
 from polytempo.core.given import described
-from polytempo.core.streams import stream
 from polytempo.world.federation import Federation
 from polytempo.world.partitions.deals import Deal, PartitionRequest, offsets, split_locally
+from polytempo_client.streams import stream
 
 EXPECTED = "for each client an array of row numbers, or a pair of them: train rows and test rows"
 

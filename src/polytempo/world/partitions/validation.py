@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from polytempo.core.errors import UserError
-from polytempo.core.streams import stream
 from polytempo.world.federation import Federation
 from polytempo.world.partitions.deals import offsets
+from polytempo_client.streams import stream
 
 
 def keep_validation(federation: Federation, share: float, seed: int) -> Federation:

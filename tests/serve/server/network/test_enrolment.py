@@ -17,19 +17,19 @@ import pytest
 from polytempo.core.errors import UserError
 from polytempo.serve.access import enrolment as codes
 from polytempo.serve.access import live, tokens
-from polytempo.serve.access.credentials import hash_of, read_token
 from polytempo.serve.access.enrolment import enrol, make_code
 from polytempo.serve.access.live import Access
 from polytempo.serve.access.roster import Roster
 from polytempo.serve.access.tokens import make_operator, make_tokens, revoke_client
 from polytempo.serve.addresses import peer_named, peer_of
-from polytempo.serve.client import enrolment as enrolment_module
-from polytempo.serve.client.enrolment import enrol_client
 from polytempo.serve.paths import ACCESS
-from polytempo.serve.protocol.framing import CLIENT_OPTIONS, ENROL
-from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
 from polytempo.serve.server.network import enrolment as enrolments_module
 from polytempo.serve.server.network.enrolment import Enrolments
+from polytempo_client.protocol.framing import CLIENT_OPTIONS, ENROL
+from polytempo_client.protocol.wire_pb2 import Enrolled, Enrolment
+from polytempo_client.session import enrolment as enrolment_module
+from polytempo_client.session.credentials import hash_of, read_token
+from polytempo_client.session.enrolment import enrol_client
 from support.serving import nudge, running
 
 TOKEN, OTHER = hash_of("a token"), hash_of("another token")
@@ -316,7 +316,7 @@ def test_trouble_of_the_server_is_told_to_nobody_and_may_pass(
     with running(tmp_path) as server:
         code = make_code(tmp_path, 5)
         with monkeypatch.context() as patch:
-            patch.setattr("polytempo.serve.storage.documents.write_bytes", full)
+            patch.setattr("polytempo.serve.storage.documents.write_shared", full)
             with pytest.raises(UserError, match="the server can enrol nobody now") as refused:
                 enrol_client(server.address, code, tmp_path / "mine.token", insecure=True)
         assert str(tmp_path) not in str(refused.value)

@@ -17,8 +17,6 @@ import pytest
 from polytempo.serve.access.certs import make_certs
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.addresses import Peer, peer_behind, peer_named
-from polytempo.serve.protocol.bodies import entries_of, make_body
-from polytempo.serve.protocol.wire_pb2 import Head, Hello, Push, Ready
 from polytempo.serve.server.network import flood_guard
 from polytempo.serve.server.network import sessions as server_module
 from polytempo.serve.server.network.flood_guard import (
@@ -34,6 +32,8 @@ from polytempo.serve.server.network.flood_guard import (
     judge,
     shut_down,
 )
+from polytempo_client.protocol.bodies import entries_of, make_body
+from polytempo_client.protocol.wire_pb2 import Head, Hello, Push, Ready
 from support.floods import flood, secured
 from support.serving import Running, nudge, running, until
 from support.strangers import stranger
@@ -178,7 +178,7 @@ def test_a_guard_goes_on_after_a_look_that_failed(
 
     goes_on = threading.Event()
     guard = FloodGuard(1, sessions, lambda: WIDE, lambda: False, lambda closed: None)
-    with caplog.at_level("ERROR", logger="polytempo.serve"):
+    with caplog.at_level("ERROR", logger="polytempo"):
         guard.start()
         try:
             assert goes_on.wait(60)
@@ -306,6 +306,6 @@ def test_a_server_that_may_open_too_few_files_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_module, "_most_connections", lambda: 768)
-    with caplog.at_level("WARNING", logger="polytempo.serve"), running(tmp_path):
+    with caplog.at_level("WARNING", logger="polytempo"), running(tmp_path):
         pass
     assert "few files" in [record.message for record in caplog.records]

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polytempo.serve.protocol.framing import FRAME_BYTES, WireError, frames
-from polytempo.serve.protocol.wire_pb2 import Frame, Head, Hello, Pull, Push, Ready
 from polytempo.serve.server.network.incoming import BusyError, Incoming, Memory, RateLimit, size_of
 from polytempo.serve.server.operations import Limits
+from polytempo_client.errors import WireError
+from polytempo_client.protocol.framing import FRAME_BYTES, frames
+from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello, Pull, Push, Ready
 from support.strangers import begun
 from support.virtual_time import run_virtually
 

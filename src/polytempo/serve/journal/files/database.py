@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from polytempo.core.disk.locks import LockedError, locked, take
 from polytempo.serve.paths import DATABASE, LOCK
 from polytempo.serve.storage.errors import JournalError, UnwritableError
+from polytempo_client.disk.locks import LockedError, locked, take
 
 LOG = f"{DATABASE}-wal"
 """SQLite's write-ahead log."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from polytempo.core.disk.files import sync_directory
 from polytempo.serve.journal.rows import EventRow
-from polytempo.serve.protocol.framing import Buffer
 from polytempo.serve.storage.errors import DamagedError
+from polytempo_client.disk.files import sync_directory
+from polytempo_client.protocol.framing import Buffer
 
 SEGMENT_BYTES = 64 << 20
 """A file that is longer is followed by another."""

@@ -20,8 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
-from polytempo.core.disk.files import make_directory, sync_directory
-from polytempo.core.disk.locks import LockedError, take
+from polytempo.core.disk.files import make_directory
 from polytempo.core.errors import UserError
 from polytempo.core.state import save_packed
 from polytempo.serve.journal.files.database import (
@@ -46,6 +45,8 @@ from polytempo.serve.journal.rows import COLUMNS, INSERT, EventRow, PackedEvent
 from polytempo.serve.journal.store import Snapshot, Store
 from polytempo.serve.paths import LOCK
 from polytempo.serve.storage.errors import DamagedError, JournalError, TakenError
+from polytempo_client.disk.files import sync_directory
+from polytempo_client.disk.locks import LockedError, take
 
 SMALL_BYTES = 32 << 10
 """Bodies up to this size lie in their rows."""

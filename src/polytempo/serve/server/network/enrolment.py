@@ -15,10 +15,10 @@ from polytempo.core.errors import UserError
 from polytempo.serve.access.enrolment import UNKNOWN_CODE, EnrolmentError, enrol
 from polytempo.serve.access.tls import Context, common_names
 from polytempo.serve.addresses import peer_named, peer_of
-from polytempo.serve.logs import log
-from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment
 from polytempo.serve.server.network.incoming import RateLimit
 from polytempo.serve.server.shared import Shared
+from polytempo_client.logs import log
+from polytempo_client.protocol.wire_pb2 import Enrolled, Enrolment
 
 PER_SECOND = 10.0
 """With one code."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from polytempo.serve.addresses import Peer, peer_behind
-from polytempo.serve.logs import log
+from polytempo_client.logs import log
 
 LOOK_EVERY = 0.01
 """Minimum seconds between two looks."""

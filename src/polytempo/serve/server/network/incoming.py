@@ -9,9 +9,10 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from polytempo.serve.protocol.framing import FRAME_BYTES, LARGEST_HEAD, Assembler, WireError
-from polytempo.serve.protocol.wire_pb2 import Frame, Head
 from polytempo.serve.server.operations import Limits
+from polytempo_client.errors import WireError
+from polytempo_client.protocol.framing import FRAME_BYTES, LARGEST_HEAD, Assembler
+from polytempo_client.protocol.wire_pb2 import Frame, Head
 
 
 class BusyError(Exception):

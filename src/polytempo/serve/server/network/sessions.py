@@ -12,15 +12,9 @@ from typing import Any, cast, get_args
 import grpc
 import grpc.aio
 
-from polytempo.core.memory import usable_bytes
-from polytempo.core.model.schema import Schema
-from polytempo.serve.access.credentials import hash_of
 from polytempo.serve.access.roster import Roster, client_name, in_quarantine
 from polytempo.serve.access.tls import Context, certificate_end, common_names
-from polytempo.serve.addresses import Peer, cannot_listen, check_loopback, peer_named
-from polytempo.serve.logs import log
-from polytempo.serve.protocol.framing import CHANNEL_OPTIONS, SERVICE, WireError, frames
-from polytempo.serve.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
+from polytempo.serve.addresses import Peer, cannot_listen, peer_named
 from polytempo.serve.server import messages
 from polytempo.serve.server.checks import largest_message
 from polytempo.serve.server.meters import resident_bytes
@@ -31,6 +25,14 @@ from polytempo.serve.server.network.outbox import GrpcSession
 from polytempo.serve.server.operations import Limits
 from polytempo.serve.server.requests import RESTARTS, Request, RequestKind
 from polytempo.serve.server.shared import Shared
+from polytempo_client.errors import WireError
+from polytempo_client.logs import log
+from polytempo_client.memory import usable_bytes
+from polytempo_client.model.schema import Schema
+from polytempo_client.protocol.framing import CHANNEL_OPTIONS, SERVICE, frames
+from polytempo_client.protocol.wire_pb2 import Enrolled, Enrolment, Frame, Head
+from polytempo_client.session.addresses import check_loopback
+from polytempo_client.session.credentials import hash_of
 
 SESSIONS = 3
 """With one token at a time: the one that counts, and some that have not noticed yet that they are over."""

@@ -1,0 +1,3 @@
+from polytempo_client.cli import main
+
+main()

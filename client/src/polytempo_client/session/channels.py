@@ -1,0 +1,34 @@
+"""Connections as gRPC makes them."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+from polytempo_client.protocol.framing import CLIENT_OPTIONS, SESSION
+from polytempo_client.protocol.wire_pb2 import Frame
+
+ONE_OF_SEVERAL = (
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # also the longest that it takes to connect
+    ("grpc.keepalive_time_ms", 11_000),  # a server takes one in ten seconds
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+"""Where there is another server to go to, one that has vanished without a word is given up sooner."""
+
+
+def channel_to(address: str, credentials: grpc.ChannelCredentials | None, one_of_several: bool = False) -> grpc.Channel:
+    """A connection of one's own; in plaintext without credentials."""
+    options = tuple((dict(CLIENT_OPTIONS) | dict(ONE_OF_SEVERAL if one_of_several else ())).items())
+    if credentials is None:
+        return grpc.insecure_channel(address, options)
+    return grpc.secure_channel(address, credentials, options)
+
+
+def open_session(channel: grpc.Channel, sent: Iterator[Frame], token: str) -> tuple[Any, set[threading.Thread]]:
+    """A call of this token's client, and the threads that gRPC began for it. One that is still about when Python ends
+    may take the process with it, so whoever ends the call waits for them."""
+    method = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
+    before = set(threading.enumerate())
+    call = method(sent, metadata=(("authorization", f"Bearer {token}"),))
+    return call, {thread for thread in set(threading.enumerate()) - before if thread.daemon}
