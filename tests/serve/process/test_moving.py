@@ -172,7 +172,7 @@ def test_the_commands_know_where_a_service_is_kept(tmp_path: Path, database: Ser
     (tmp_path / "new.toml").write_text("patience = 9.0\n")
     assert "within a second" in run("settings", service, tmp_path / "new.toml")
     assert "9.0" in run("settings", service)
-    assert digest in run("replay", service / JOURNAL)
+    assert digest in run("replay", service / JOURNAL, "--json")
     assert "models of 3 clients" in run("export", service, tmp_path / "models")
     assert "event" in run("backup", service, tmp_path / "copy")
     assert "restored" in run("restore", tmp_path / "copy", tmp_path / "back", "--unsigned")
