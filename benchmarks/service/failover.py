@@ -300,7 +300,7 @@ class Service:
         while self._clients.is_alive() or self._here.poll():
             try:
                 self.receive(0.1)
-            except EOFError:
+            except (EOFError, ConnectionResetError):
                 break
         leader = self.leader()
         for member in sorted(self.members, key=lambda one: one is leader):
