@@ -16,7 +16,7 @@ from polytempo_client.session.channels import channel_to, open_session
 FIRST_PROBE = 1.0
 """Seconds that a request is unanswered before the others are asked."""
 SHORTEST, LONGEST, SHARE = 0.5, 8.0, 0.25
-"""Between two rounds passes this share of the time that it has been unanswered, at least and at most so many seconds."""
+"""Between two rounds passes this share of the time that it is unanswered, at least and at most so many seconds."""
 LOOK_SECONDS = 0.25
 PROBE_SECONDS = 3.0
 """That a server may take to welcome the client."""
