@@ -1,7 +1,7 @@
 """Connections as gRPC makes them."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -16,6 +16,10 @@ ONE_OF_SEVERAL = (
     ("grpc.http2.ping_timeout_ms", 5_000),  # otherwise a minute, whatever the line above says
 )
 """Where there is another server to go to, one that has vanished without a word is given up sooner."""
+
+
+HELPER_SECONDS = 1.0
+"""That a thread of gRPC's may take to end with its call."""
 
 
 def channel_to(address: str, credentials: grpc.ChannelCredentials | None, one_of_several: bool = False) -> grpc.Channel:
@@ -35,3 +39,10 @@ def open_session(
     before = set(threading.enumerate())
     call = method(sent, timeout=seconds, metadata=(("authorization", f"Bearer {token}"),))
     return call, {thread for thread in set(threading.enumerate()) - before if thread.daemon}
+
+
+def wait_for_helpers(helpers: Iterable[threading.Thread]) -> None:
+    """Until these threads have ended, whose call has. One may be of another client, and not even have started."""
+    for helper in helpers:
+        if helper.is_alive():
+            helper.join(HELPER_SECONDS)

@@ -20,9 +20,9 @@ from polytempo_client.logs import log
 from polytempo_client.protocol.framing import FRAME_BYTES, PROTOCOL, Assembler, Buffer, frames
 from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello
 from polytempo_client.session.addresses import Servers
-from polytempo_client.session.channels import channel_to, open_session
+from polytempo_client.session.channels import channel_to, open_session, wait_for_helpers
 from polytempo_client.session.failures import FailedAttempt, failure_of, hint_for
-from polytempo_client.session.probing import HELPER_SECONDS, Prober, welcomes
+from polytempo_client.session.probing import Prober, welcomes
 from polytempo_client.session.search import Search
 
 TAKEN_OVER, TAKEN_OVER_WITHIN = 5, 600.0
@@ -211,9 +211,7 @@ class Connection:
                 yield from self._answers(outbox, hello.request)
         finally:
             outbox.put(None)
-            for helper in helpers:
-                if helper.is_alive():
-                    helper.join(HELPER_SECONDS)
+            wait_for_helpers(helpers)
 
     def _answers(self, outbox: "queue.SimpleQueue[_Request | None]", hello: int) -> Iterator[bool]:
         """Take what the server sends, until it ends the session. Yields when a request has got its reply."""

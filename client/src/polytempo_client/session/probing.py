@@ -11,7 +11,7 @@ import grpc
 from polytempo_client.errors import WireError
 from polytempo_client.protocol.framing import Assembler, frames
 from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello
-from polytempo_client.session.channels import channel_to, open_session
+from polytempo_client.session.channels import channel_to, open_session, wait_for_helpers
 
 FIRST_PROBE = 1.0
 """Seconds that a request is unanswered before the others are asked."""
@@ -20,8 +20,6 @@ SHORTEST, LONGEST, SHARE = 0.5, 8.0, 0.25
 LOOK_SECONDS = 0.25
 PROBE_SECONDS = 3.0
 """That a server may take to welcome the client."""
-HELPER_SECONDS = 1.0
-"""That a thread of gRPC's may take to end with its call."""
 
 
 class Prober:
@@ -84,6 +82,5 @@ def welcomes(address: str, token: str, credentials: grpc.ChannelCredentials | No
         finally:
             call.cancel()
             sent.put(None)
-            for helper in helpers:
-                helper.join(HELPER_SECONDS)
+            wait_for_helpers(helpers)
     return False
