@@ -16,6 +16,7 @@ from polytempo.learn.metrics import Scale, scale_of
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
 from polytempo.report.frames import frame_of, per_client
+from polytempo.report.models import client_model, export_models
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
 from polytempo.sim.kept_models import KeptModels, builder_by_name
 from polytempo.sim.records.history import FILES, History
@@ -177,13 +178,10 @@ class Run(HasFigures):
         training. It is a module in evaluation mode: ``module`` with the weights in it, or a new one. A run that was
         read from a directory does not import code: where its model is an import path, you get the state dict, or give
         the module."""
-        from polytempo.report.models import client_model  # here, because torch takes a while to import
-
         return client_model(self.models, client, which, module)
 
     def export(self, directory: Path | str, which: str = "used") -> Path:
         """Write each client's model into a new directory as safetensors that plain PyTorch loads."""
-        from polytempo.report.models import export_models
 
         about = {"strategy": self.strategy, "seed": self.seed}
         export_models(self.models, Path(directory), which, about)
