@@ -17,7 +17,7 @@ from polytempo.world.devices import Devices
 from polytempo.world.federation import ClientData, Cluster
 
 
-class Scores(NamedTuple):
+class ClientScores(NamedTuple):
     """The scores of the clients that are evaluated."""
 
     served: np.ndarray
@@ -30,7 +30,7 @@ class Scores(NamedTuple):
 def evaluation_row(
     now: float,
     updates: int,
-    scores: Scores,
+    scores: ClientScores,
     idle: np.ndarray,
     strategy: Strategy,
     groups: Sequence[int] | None,
