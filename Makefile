@@ -39,6 +39,8 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/micro/training.py $(DATA)
 	$(BIN)/python benchmarks/micro/overhead.py $(DATA)
 	$(BIN)/python benchmarks/micro/scaling.py
+	$(BIN)/python benchmarks/micro/million.py
+	$(BIN)/python benchmarks/micro/executors.py
 	$(BIN)/python benchmarks/micro/clustering.py $(DATA)
 	$(BIN)/python benchmarks/micro/arrival_groups.py
 	$(BIN)/python benchmarks/micro/collaboration.py
