@@ -96,7 +96,7 @@ def test_a_run_with_a_goal_goes_on_with_the_same_goal_only(tmp_path):
             "Partition dirichlet:0.1 goes by classes, and labels here are numbers. Take iid",
         ),
         ({"proxies": 5}, "A strategy with proxy sets needs one class per sample"),
-        ({"drift": [{"kind": "swap", "labels": [[0, 1]], "at": 5}]}, "A drift that swaps labels needs one class per sample"),
+        ({"drift": [{"kind": "swap", "labels": [[0, 1]], "at": 5}]}, "A drift that swaps labels needs one class"),
         ({"strategy": "echopfl"}, "it has no soft labels"),
         ({"data": "digits"}, "The labels of digits are classes, which do not fit the goal regression"),
         ({"goal": "classification"}, "labels are not whole numbers or names (for regression, set the goal)"),

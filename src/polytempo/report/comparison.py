@@ -142,7 +142,7 @@ class Comparison:
 
 def distinct(runs: Sequence[Run]) -> list[Run]:
     """Each run once, also where it lies in two directories."""
-    found = {}
+    found: dict[tuple[str, int, str], Run] = {}
     for run in runs:
         settings = {name: value for name, value in run.config.items() if name not in NOT_SETTINGS}
         found.setdefault((run.strategy, run.seed, json.dumps(settings, sort_keys=True, default=str)), run)
