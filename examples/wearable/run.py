@@ -46,9 +46,11 @@ def recordings(data: Path | None, wearers: int) -> list[tuple[np.ndarray, np.nda
 
 
 def features(windows: np.ndarray) -> np.ndarray:
-    """Of each sensor: mean, deviation, range, and mean change from one moment to the next."""
+    """Of each sensor: mean, deviation, range, and mean change from one moment to the next. They are scaled over all
+    wearers; a device has constants in their place, from recordings of the past."""
     changes = np.abs(np.diff(windows, axis=2)).mean(2)
-    return np.concatenate([windows.mean(2), windows.std(2), np.ptp(windows, axis=2), changes], axis=1)
+    found = np.concatenate([windows.mean(2), windows.std(2), np.ptp(windows, axis=2), changes], axis=1)
+    return (found - found.mean(0)) / (found.std(0) + 1e-6)
 
 
 def begin(directory: Path, days: list[tuple[np.ndarray, np.ndarray]]) -> None:
