@@ -105,7 +105,7 @@ def test_the_code_of_a_page_runs(tmp_path: Path, page: str) -> None:
     with running(tmp_path, security="tls", clients=4) as server:
         given = {"polytempo-client": (HERE / "dist/index.js").as_uri(), "ca.pem": str(tmp_path / "ca.pem")}
         given |= {f"client-{i}.token": str(tmp_path / f"client-{i}.token") for i in (0, 3)}
-        given |= {where: server.address for where in ("127.0.0.1:7733", "fl.example.org:7733")}
+        given |= dict.fromkeys(("127.0.0.1:7733", "fl.example.org:7733"), server.address)
         for name, here in given.items():
             block = block.replace(f'"{name}"', f'"{here}"')
         program.write_text(f"{block}\n{TRAIN}")
