@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
-.PHONY: demo test test-extras crash-states bench clean
+.PHONY: demo test test-extras crash-states bench results clean
 
 demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --partition dirichlet:0.3 --test-share 0.5 \
@@ -47,6 +47,10 @@ bench: .venv/installed-test
 	for bench in robust compression echopfl-promise natural concerto; do \
 		$(BIN)/polytempo bench $$bench $(if $(DATA),$(DATA),--quick) || exit 1; \
 	done
+
+# The pages of docs/results, from claims and records. Nothing is run.
+results: .venv/installed-test
+	$(BIN)/python -m polytempo.papers.pages docs/results
 
 .venv/installed: pyproject.toml client/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
