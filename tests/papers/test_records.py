@@ -106,8 +106,8 @@ def test_other_settings_are_another_run(tmp_path):
 
 def test_a_run_is_known_by_what_decides_its_results(monkeypatch):
     one = make_experiment(strategy="fedasync")
-    assert settings_hash(make_experiment(strategy="fedasync", parameters={"rho": 0.0})) == settings_hash(one)
-    assert settings_hash(make_experiment(strategy="fedasync", parameters={"rho": 0.1})) != settings_hash(one)
+    assert settings_hash(make_experiment(strategy="fedasync", parameters={"proximal": 0.0})) == settings_hash(one)
+    assert settings_hash(make_experiment(strategy="fedasync", parameters={"proximal": 0.1})) != settings_hash(one)
     personal = make_experiment(strategy="fedasync", personal=True)
     before = settings_hash(one), settings_hash(personal)
     monkeypatch.setattr(PersonalRule, "revision", 99)

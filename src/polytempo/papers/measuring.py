@@ -9,7 +9,7 @@ from polytempo.papers.bench import Bench, Case, Column, Table
 from polytempo.papers.records import Figures, Measured, Record, Records, record_of, settings_hash
 from polytempo.report.run import Run
 from polytempo.sim.directory import MODELS, is_finished
-from polytempo.sim.executors.side_by_side import Task, side_by_side
+from polytempo.sim.executors.side_by_side import PlannedRun, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import Progress, run_experiment
 from polytempo_client.disk.locks import locked
@@ -103,7 +103,7 @@ def _make_side_by_side(
     begin: Callable[[str], None],
 ) -> None:
     """Make the runs of a table that are neither recorded nor kept, each with the rows that it is compared with."""
-    tasks: dict[Path, Task] = {}
+    tasks: dict[Path, PlannedRun] = {}
     for seed, case in needed:
         if not _lacks(table, case, seed, records, means):
             continue
@@ -111,7 +111,7 @@ def _make_side_by_side(
             experiment = experiment_of(table, one, seed, means)
             directory = _directory(experiment, means)
             if not is_finished(experiment, directory):
-                tasks[directory] = Task(f"{one.label}, seed {seed}", experiment, directory)
+                tasks[directory] = PlannedRun(f"{one.label}, seed {seed}", experiment, directory)
     ordered = list(tasks.values())
     begin(f"{table.name}: {len(ordered)} runs")
     for done, (place, _) in enumerate(side_by_side(_make, ordered, means.jobs), 1):
