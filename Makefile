@@ -16,7 +16,7 @@ $(BIN)/mypy --python-version 3.10 client/src/polytempo_client
 endef
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
-.PHONY: demo test test-fast test-ray test-dist test-extras lint format dist crash-states bench clean
+.PHONY: demo test test-fast test-ray test-dist test-extras lint format dist crash-states bench results clean
 
 demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --partition dirichlet:0.3 --test-share 0.5 \
@@ -80,6 +80,10 @@ bench: .venv/installed-test
 	for bench in robust compression echopfl-promise natural concerto; do \
 		$(BIN)/polytempo bench $$bench $(if $(DATA),$(DATA),--quick) || exit 1; \
 	done
+
+# The pages of docs/results, from claims and records. Nothing is run.
+results: .venv/installed-test
+	$(BIN)/python -m polytempo.papers.pages docs/results
 
 .venv/installed: pyproject.toml client/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

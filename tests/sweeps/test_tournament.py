@@ -7,6 +7,7 @@ import pytest
 
 from polytempo.core.errors import DivergenceError, UserError
 from polytempo.sim.experiment import Experiment, make_experiment
+from polytempo.sim.result import Result
 from polytempo.sim.run import Finished, run_experiment
 from polytempo.sweeps.tournament import Advice, Budget, hold_tournament
 
@@ -69,7 +70,7 @@ def test_the_better_half_goes_on_for_twice_as_long_on_the_same_seeds(held):
 def test_the_ranking_is_by_validation_rows_alone():
     def without_test_scores(experiment: Experiment) -> Finished:
         finished = run_experiment(experiment)
-        return replace(finished, result=replace(finished.result, accuracy_used=math.nan, accuracy=math.nan))
+        return replace(finished, result=Result(**{**finished.result, "accuracy_used": math.nan, "accuracy": math.nan}))
 
     base = make_experiment(strategy="fedasync", **WORLD, time=50)
     advice = hold_tournament(base, ["fedavg", "standalone"], 1, Budget(math.inf, lambda: 0), without_test_scores)

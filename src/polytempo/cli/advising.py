@@ -97,8 +97,7 @@ def _remarks(advice: Advice) -> list[str]:
     """What the ranking says, and what it does not."""
     lines = [
         f"{counted(advice.rounds, 'round')}; a run of the last one lasts {advice.length:,.0f} virtual seconds. "
-        "Behind by: 95 % "
-        "interval over seeds, against the first of the same round."
+        "Behind by: 95 % interval over seeds, against the first of the same round."
     ]
     if advice.not_worse:
         lines.append(f"Not shown to be worse than {advice.best.strategy}: {', '.join(advice.not_worse)}.")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from polytempo.papers.claims.ledger import Entry, counts, ledger, open_work
+from polytempo.papers.claims.ledger import LedgerEntry, counts, ledger, open_work
 from polytempo.papers.claims.verdicts import Word
 from polytempo.papers.claims.wording import literal_words, ours_words, verdict_words
 from polytempo.report.facts.numbers import counted
@@ -47,7 +47,7 @@ def claims(
             console.print(f"    {', '.join(waiting)}", style="dim", highlight=False)
 
 
-def _table(entries: Sequence[Entry]) -> Table:
+def _table(entries: Sequence[LedgerEntry]) -> Table:
     table = Table(title=entries[0].paper.title, title_justify="left", box=rich.box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("verdict", no_wrap=True)
     table.add_column("claim", ratio=5)
@@ -63,10 +63,10 @@ def _table(entries: Sequence[Entry]) -> Table:
     return table
 
 
-def _ours(entry: Entry) -> tuple[str, ...]:
+def _ours(entry: LedgerEntry) -> tuple[str, ...]:
     return ours_words(entry, entry.verdict), entry.verdict.why, literal_words(entry), entry.claim.cause
 
 
-def _summary(entries: Sequence[Entry]) -> str:
+def _summary(entries: Sequence[LedgerEntry]) -> str:
     found = ", ".join(f"{number} {word}" for word, number in counts(entries).items())
     return f"{counted(len(entries), 'claim')}: {found}."

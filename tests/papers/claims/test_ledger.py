@@ -7,7 +7,7 @@ import pytest
 from polytempo.core.errors import UserError
 from polytempo.papers import Bench, Case, Column, Table, benches
 from polytempo.papers.claims.claims import Claim, Claims, Paper, known_claims
-from polytempo.papers.claims.ledger import MARKS, Entry, counts, ledger, open_work
+from polytempo.papers.claims.ledger import MARKS, LedgerEntry, counts, ledger, open_work
 from polytempo.papers.claims.verdicts import WORDS, Results
 from polytempo.papers.claims.wording import literal_words, ours_words
 from polytempo.papers.records import Record
@@ -37,7 +37,7 @@ def _bench() -> Iterator[None]:
         yield
 
 
-def entries(*claims: Claim, seeds: Sequence[int] = (1, 2, 3)) -> list[Entry]:
+def entries(*claims: Claim, seeds: Sequence[int] = (1, 2, 3)) -> list[LedgerEntry]:
     rows = {"ours": (0.9, 10.0), "ours, paper's settings": (0.7, 20.0), "base": (0.8, None)}
     made = [record(label, seed, a + seed / 1000, t) for label, (a, t) in rows.items() for seed in seeds]
     return ledger(None, Results(lambda bench: made), Claims([PAPER], list(claims)))

@@ -15,7 +15,7 @@ MARKS: Mapping[Word, str] = {"holds": "●", "direction": "◐", "contradicted":
 """One sign for each verdict, so that colours are not needed."""
 
 
-class Place(NamedTuple):
+class TableName(NamedTuple):
     """Where the figures of some rows are."""
 
     bench: str
@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One claim in the ledger."""
 
     paper: Paper
@@ -33,11 +33,11 @@ class Entry:
     """By the rows with the paper's literal settings, where the rule has such rows."""
 
     @property
-    def rows(self) -> dict[Place, list[str]]:
+    def rows(self) -> dict[TableName, list[str]]:
         """The rows that its rule compares."""
-        found: dict[Place, list[str]] = {}
+        found: dict[TableName, list[str]] = {}
         for name in map(self.claim.in_full, self.claim.read().names() if self.claim.rule else ()):
-            labels = found.setdefault(Place(name.bench, name.table), [])
+            labels = found.setdefault(TableName(name.bench, name.table), [])
             labels += [] if name.row in labels else [name.row]
         return found
 
@@ -73,14 +73,14 @@ class Entry:
         }
 
 
-class Work(NamedTuple):
+class OpenRows(NamedTuple):
     """Rows of one table that open claims wait for."""
 
     command: str
     claims: list[str]
 
 
-def ledger(paper: str | None = None, results: Results | None = None, claims: Claims | None = None) -> list[Entry]:
+def ledger(paper: str | None = None, results: Results | None = None, claims: Claims | None = None) -> list[LedgerEntry]:
     """The claims of one paper or of all, judged by the records that come with the package."""
     known, judged = claims or known_claims(), results or Results()
     papers = {one.name: one for one in known.papers}
@@ -91,35 +91,35 @@ def ledger(paper: str | None = None, results: Results | None = None, claims: Cla
     ]
 
 
-def counts(entries: Sequence[Entry]) -> dict[Word, int]:
+def counts(entries: Sequence[LedgerEntry]) -> dict[Word, int]:
     """How many claims have each verdict."""
     return {word: sum(entry.verdict.word == word for entry in entries) for word in WORDS}
 
 
-def open_work(entries: Sequence[Entry]) -> list[Work]:
+def open_work(entries: Sequence[LedgerEntry]) -> list[OpenRows]:
     """The commands that would decide what is open, one for each table. What is recorded is not run again."""
-    rows: dict[Place, dict[str, None]] = {}
-    seeds: dict[Place, int] = {}
-    waiting: dict[Place, list[str]] = {}
+    rows: dict[TableName, dict[str, None]] = {}
+    seeds: dict[TableName, int] = {}
+    waiting: dict[TableName, list[str]] = {}
     for entry in (entry for entry in entries if entry.verdict.word == "open"):
         for place, labels in entry.rows.items():
             rows.setdefault(place, {}).update(dict.fromkeys(labels))
             seeds[place] = max(seeds.get(place, 0), entry.seeds_wanted[place.bench])
             waiting.setdefault(place, []).append(entry.claim.id)
-    return [Work(_command(place, list(rows[place]), seeds[place]), waiting[place]) for place in rows]
+    return [OpenRows(_command(place, list(rows[place]), seeds[place]), waiting[place]) for place in rows]
 
 
-def _command(place: Place, rows: Sequence[str], seeds: int) -> str:
+def _command(place: TableName, rows: Sequence[str], seeds: int) -> str:
     words = ["polytempo", "bench", place.bench, "--only", place.table]
     words += [word for row in rows for word in ("--row", row)]
     words += ["--seeds", str(seeds)] if seeds != benches[place.bench].seeds else []
     return f"{shlex.join(words)} --publish --data-dir DIR"
 
 
-def _entry(paper: Paper, claim: Claim, results: Results) -> Entry:
+def _entry(paper: Paper, claim: Claim, results: Results) -> LedgerEntry:
     names = claim.read().names() if claim.rule else []
     swapped = any(name.row in paper.literal for name in names)
-    return Entry(paper, claim, results.verdict(claim), results.verdict(claim, paper) if swapped else None)
+    return LedgerEntry(paper, claim, results.verdict(claim), results.verdict(claim, paper) if swapped else None)
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Verdicts and their figures in words, for the terminal and for pages."""
 
-from polytempo.papers.claims.ledger import MARKS, Entry
+from polytempo.papers.claims.ledger import MARKS, LedgerEntry
 from polytempo.papers.claims.verdicts import Verdict
 from polytempo.report.facts.numbers import counted
 
@@ -10,7 +10,7 @@ def verdict_words(verdict: Verdict) -> str:
     return f"{MARKS[verdict.word]} {verdict.word}"
 
 
-def ours_words(entry: Entry, verdict: Verdict) -> str:
+def ours_words(entry: LedgerEntry, verdict: Verdict) -> str:
     """What the left side of the rule is in our results, with its interval and the number of seeds; empty without
     results."""
     if verdict.ours is None:
@@ -21,7 +21,7 @@ def ours_words(entry: Entry, verdict: Verdict) -> str:
     return f"{number} [{_number(verdict.low)} to {_number(verdict.high)}], {counted(verdict.seeds, 'seed')}"
 
 
-def literal_words(entry: Entry) -> str:
+def literal_words(entry: LedgerEntry) -> str:
     """What the rows with the paper's literal settings say, where they have been run; otherwise empty."""
     literal = entry.literal
     if literal is None or not literal.seeds:
@@ -29,7 +29,7 @@ def literal_words(entry: Entry) -> str:
     return f"with the paper's settings: {verdict_words(literal)}, {ours_words(entry, literal)}"
 
 
-def _unit(entry: Entry) -> str:
+def _unit(entry: LedgerEntry) -> str:
     return " times" if entry.claim.read().is_ratio else ""
 
 

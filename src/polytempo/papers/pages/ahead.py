@@ -14,7 +14,7 @@ from polytempo.report.facts.numbers import counted
 FEWEST_WORLDS = 2
 
 
-class World(NamedTuple):
+class ComparedTable(NamedTuple):
     """A table that has the paper's method."""
 
     bench: Bench
@@ -42,7 +42,7 @@ def ahead_part(paper: Paper, results: Results) -> str:
     return f"Ahead of `{paper.name}` in every world that has both, by intervals over seeds: {', '.join(beaten_by)}."
 
 
-def _worlds(paper: Paper) -> Iterator[World]:
+def _worlds(paper: Paper) -> Iterator[ComparedTable]:
     """Tables with other settings each: the same world in two benchmarks counts once."""
     seen: set[str] = set()
     for name, bench in benches.items():
@@ -52,10 +52,10 @@ def _worlds(paper: Paper) -> Iterator[World]:
             settings = json.dumps(table.settings, sort_keys=True, default=str)
             if paper.name in [case.label for case in table.cases] and settings not in seen:
                 seen.add(settings)
-                yield World(bench, table, bench.overview)
+                yield ComparedTable(bench, table, bench.overview)
 
 
-def _against(paper: Paper, world: World, results: Results) -> dict[str, bool]:
+def _against(paper: Paper, world: ComparedTable, results: Results) -> dict[str, bool]:
     """Of every row with enough seeds in common: is it ahead?"""
     figures = results.measured(world.bench.name, world.table)
     mine = _values(figures[paper.name], world.figure.name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from polytempo.papers.claims.ledger import MARKS, Entry, counts
+from polytempo.papers.claims.ledger import MARKS, LedgerEntry, counts
 from polytempo.papers.claims.verdicts import WORDS
 from polytempo.papers.claims.wording import literal_words, ours_words, verdict_words
 from polytempo.papers.markdown import table_head, table_line
@@ -11,7 +11,7 @@ from polytempo.report.facts.numbers import counted
 PICTURE = "figures/ledger.svg"
 
 
-def overview_part(entries: Sequence[Entry]) -> str:
+def overview_part(entries: Sequence[LedgerEntry]) -> str:
     """How many claims of each paper have which verdict, and which are contradicted."""
     papers = {entry.paper.name: entry.paper for entry in entries}
     decided = sum(entry.verdict.decided for entry in entries)
@@ -36,7 +36,7 @@ def overview_part(entries: Sequence[Entry]) -> str:
     return "\n".join(lines)
 
 
-def claims_part(entries: Sequence[Entry]) -> str:
+def claims_part(entries: Sequence[LedgerEntry]) -> str:
     """The claims of a paper, and the causes of contradictions."""
     found = ", ".join(f"{count} {word}" for word, count in counts(entries).items() if count)
     lines = [f"{counted(len(entries), 'claim')}: {found}.", ""]
@@ -49,7 +49,7 @@ def claims_part(entries: Sequence[Entry]) -> str:
     return "\n".join(lines).replace("|---|---:|---:|---:|---:|", "|---|---|---|---|---|")
 
 
-def _cells(entry: Entry) -> list[str]:
+def _cells(entry: LedgerEntry) -> list[str]:
     claim, verdict = entry.claim, entry.verdict
     ours = [ours_words(entry, verdict), verdict.why, literal_words(entry)]
     measured_by = f"`{claim.bench}`, `{claim.table}`" if claim.bench else "–"

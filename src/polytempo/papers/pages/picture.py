@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from polytempo.papers.claims.ledger import Entry, counts
+from polytempo.papers.claims.ledger import LedgerEntry, counts
 from polytempo.papers.claims.verdicts import WORDS, Word
 from polytempo.papers.pages.svg import circle, drawing, number, path, text
 
@@ -17,7 +17,7 @@ COLOURS: dict[Word, str] = {
 }
 
 
-def ledger_picture(entries: Sequence[Entry]) -> str:
+def ledger_picture(entries: Sequence[LedgerEntry]) -> str:
     """Claims of one verdict stand together, in the order of the words."""
     papers = {entry.paper.name: entry.paper for entry in entries}
     parts: list[str] = []

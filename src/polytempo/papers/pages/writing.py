@@ -11,6 +11,7 @@ from polytempo.papers.pages.claims_part import PICTURE, claims_part, overview_pa
 from polytempo.papers.pages.parts import with_parts, without_superseded
 from polytempo.papers.pages.picture import ledger_picture
 from polytempo.papers.pages.tables_part import Drawings, is_measured, tables_part
+from polytempo.papers.pages.worlds_part import worlds_part
 
 
 def made_pages(directory: Path) -> dict[Path, str]:
@@ -28,7 +29,11 @@ def made_pages(directory: Path) -> dict[Path, str]:
             return ahead_part(next(one for one in known_claims().papers if one.name == paper), results)
         if kind == "tables":
             return tables_part(paper, results, drawings)
-        raise UserError(f"There is no part {name!r} of a page. Expected ledger, or claims, ahead or tables of a paper.")
+        if kind == "worlds":
+            return worlds_part(results)
+        raise UserError(
+            f"There is no part {name!r} of a page. Expected ledger or worlds, or claims, ahead or tables of a paper."
+        )
 
     pages = {}
     for path in sorted(directory.glob("*.md")):
