@@ -119,7 +119,9 @@ def close_ones(layer: int, flat: Tensor, best: Tensor, winner: Tensor) -> list[D
         two, places = flat.topk(2, 1)
         gap = two[:, 0] - two[:, 1]  # equal words give equal numbers, and it does not matter which of them wins
         near = (gap < margin) & (gap > 1e-12) & (best > -margin)
-        found += [Decision(layer, window, int(places[window, 1]), True) for window in torch.nonzero(near)[:, 0].tolist()]
+        found += [
+            Decision(layer, window, int(places[window, 1]), True) for window in torch.nonzero(near)[:, 0].tolist()
+        ]
     return found
 
 

@@ -5,9 +5,9 @@ each in an environment of its own.
     python -m venv flower && flower/bin/pip install torch 'flwr[simulation]'
     python benchmarks/peers/fedavg.py DIR --pfl pfl/bin/python --flower flower/bin/python [--rounds 20] [--repeats 5]
 
-DIR holds mnist/ with the idx files. "whole" is the process from start to end, ours with its report; "run" are the rounds
-with the first and the last evaluation; "CPU" is the processor time of the whole process, which other load on the machine
-hardly changes. Each is a median; ratios are medians over repeats, a peer's time by ours.
+DIR holds mnist/ with the idx files. "whole" is the process from start to end, ours with its report; "run" are the
+rounds with the first and the last evaluation; "CPU" is the processor time of the whole process, which other load on the
+machine hardly changes. Each is a median; ratios are medians over repeats, a peer's time by ours.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def ours(model: str, rounds: int, data_dir: Path, engine: str, out: str) -> list
         "--eval-every": 10 * rounds, "--engine": engine, "--workers": 2, "--out": out,
     }  # fmt: skip
     options = [str(part) for pair in settings.items() for part in pair]
-    return [sys.executable, "-m", "polytempo.cli.main", "run", "fedavg", *options, "--quiet", "--json"]
+    return [sys.executable, "-m", "polytempo", "run", "fedavg", *options, "--quiet", "--json"]
 
 
 def measured(command: list[str]) -> Seconds:
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    print(f"{'model':6} {'simulator':10} {'whole s':>8} {'run s':>8} {'CPU s':>8} {'whole':>7} {'run':>7} {'CPU':>7} accuracy")
+    print("model  simulator   whole s    run s    CPU s   whole     run     CPU accuracy")
     for model in options.models:
         compare(model, options)
 

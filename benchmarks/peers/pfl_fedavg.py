@@ -1,4 +1,7 @@
-"""FedAvg with pfl-research's simulator, in one process with torch's own threads: python pfl_fedavg.py MODEL ROUNDS DIR"""
+"""FedAvg with pfl-research's simulator in one process, with torch's own threads:
+
+python pfl_fedavg.py MODEL ROUNDS DIR
+"""
 
 import time
 
@@ -29,7 +32,7 @@ class Model(nn.Sequential):
 
 def main() -> None:
     options = common.arguments()
-    np.random.seed(0)
+    np.random.seed(0)  # noqa: NPY002, which clients are drawn
     torch.manual_seed(0)
     x, y = common.mnist(options.data_dir, "train")
     test = common.mnist(options.data_dir, "t10k")

@@ -88,6 +88,7 @@ class Experiment(StrategySettings):
     patience: int | None = Field(None, ge=1, description="stop after this many evaluations without a better metric")
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
+    device: Literal["cpu", "cuda", "mps"] = Field("cpu", description="where torch computes; not cpu: the eager engine")
     executor: Annotated[str, AfterValidator(check_executor)] = Field(
         "threads", description="where training is computed: threads, ray or ray:ADDRESS; changes no result"
     )
