@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from polytempo.serve.journal.files import store as files
+from polytempo.serve.journal.postgres import store as database_store
 from polytempo.sim import run as run_module
 from polytempo_client.session import search as search_module
 from support.clusters import PRIVATE
@@ -50,6 +52,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         request.getfixturevalue("database").new_store(tmp_path)
     return str(request.param)
+
+
+@pytest.fixture
+def bodies_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No body lies in its row, also not the small ones of tests."""
+    monkeypatch.setattr(files, "SMALL_BYTES", 0)
+    monkeypatch.setattr(database_store, "PART_BYTES", 16)
 
 
 @pytest.fixture

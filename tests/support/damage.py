@@ -36,7 +36,7 @@ def damage_last_body(directory: Path, damage: Damage) -> None:
     if is_in_database(directory):
         in_schema(directory, f"{IN_SQL[damage]} WHERE blob = {LAST_BODY}")
     else:
-        damage(_files(directory, "*.bodies")[-1])
+        damage([path for path in _files(directory, "*.bodies") if path.stat().st_size][-1])
 
 
 def damage_last_snapshot(directory: Path, damage: Damage) -> None:

@@ -102,9 +102,9 @@ class Several:
 
     def wait_for_standby(self, name: str) -> None:
         """Until it has applied what the leader has."""
-        until(lambda: self._stands_by(name), 60)
+        until(lambda: self.stands_by(name), 60)
 
-    def _stands_by(self, name: str) -> bool:
+    def stands_by(self, name: str) -> bool:
         status = self.status(name)
         told = json.loads(dict(self.execute("SELECT name, told FROM servers")).get(status.get("server"), "{}"))
         return bool(told.get("follows")) and told["role"] == "standby" and told["event"] >= self.lease()["confirmed"]

@@ -28,7 +28,7 @@ from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
 from polytempo_client.imports import imported_file
 
-LATER = ("goal", "personal_layers", "validation_share")
+LATER = ("eval_clients", "goal", "personal_layers", "validation_share")
 """Settings that came later. Runs that leave them at their defaults do not name them, as before, and stay known."""
 IMPORTABLE = ("strategy", "model", "goal", "loss", "metric", "data")
 """Settings that may be import paths."""
@@ -87,6 +87,9 @@ class Experiment(StrategySettings):
     stop_at_target: bool | None = Field(None, description="end at the target also where updates or time are given")
     patience: int | None = Field(None, ge=1, description="stop after this many evaluations without a better metric")
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
+    eval_clients: int | None = Field(
+        None, ge=1, description="evaluate so many clients, drawn once at random, in place of all"
+    )
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
     device: Literal["cpu", "cuda", "mps"] = Field("cpu", description="where torch computes; not cpu: the eager engine")
     executor: Annotated[str, AfterValidator(check_executor)] = Field(

@@ -27,7 +27,7 @@ from polytempo_client.model.schema import Schema
 from support.postgres import in_files, in_schema, is_in_database
 from support.serving import Hosted, hosted, restarted, tiny_settings
 
-pytestmark = pytest.mark.usefixtures("bodies_lie_in_files", "store")
+pytestmark = pytest.mark.usefixtures("bodies_lie_apart", "store")
 
 SCHEMA = Schema(("a", "b"), ((2, 2), (3,)), 7)
 ABOUT = {"schema": {"names": SCHEMA.names, "shapes": SCHEMA.shapes, "parameters": 7}}

@@ -20,7 +20,7 @@ from polytempo_client.streams import stream
 from support.postgres import in_files, in_postgres, in_schema, is_in_database
 from support.serving import Hosted, hosted, journal_files, restarted, some_events, tiny_settings
 
-pytestmark = pytest.mark.usefixtures("bodies_lie_in_files", "store")
+pytestmark = pytest.mark.usefixtures("bodies_lie_apart", "store")
 
 
 @pytest.mark.parametrize("strategy", ["fedasync", "fedbuff", "fedavg", "support.serving:Refresher"])

@@ -21,7 +21,7 @@ from support.damage import (
 from support.postgres import in_files, in_postgres, in_schema
 from support.serving import Hosted, hosted, refused, restarted, some_events
 
-pytestmark = pytest.mark.usefixtures("bodies_lie_in_files", "store")
+pytestmark = pytest.mark.usefixtures("bodies_lie_apart", "store")
 
 
 @pytest.mark.parametrize("damage", [shorten, flip, Path.unlink])

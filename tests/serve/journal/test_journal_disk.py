@@ -18,7 +18,7 @@ from polytempo.serve.paths import DATABASE
 from polytempo.serve.storage.errors import JournalError
 from support.serving import Hosted, hosted, join_all, restarted, some_events, tiny_settings
 
-pytestmark = pytest.mark.usefixtures("bodies_lie_in_files")
+pytestmark = pytest.mark.usefixtures("bodies_lie_apart")
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -18,7 +18,7 @@ from polytempo.strategies.base.strategy import strategy_class
 from support.damage import damage_last_snapshot, flip
 from support.serving import Hosted, hosted, restarted, some_events
 
-pytestmark = pytest.mark.usefixtures("bodies_lie_in_files", "store")
+pytestmark = pytest.mark.usefixtures("bodies_lie_apart", "store")
 
 
 def as_another_version(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.journal.opening import open_service
 from support.serving import Running, nudge, running, tiny_settings, until
 
-pytestmark = pytest.mark.usefixtures("short_pauses", "bodies_lie_in_files")
+pytestmark = pytest.mark.usefixtures("short_pauses", "bodies_lie_apart")
 
 
 def refused(*_: Any, **__: Any) -> int:

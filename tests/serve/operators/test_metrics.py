@@ -1,5 +1,6 @@
 """Metrics as Prometheus reads them, and the alerts that use them."""
 
+import json
 import re
 
 import pytest
@@ -61,6 +62,19 @@ def test_a_label_cannot_break_out():
     assert found[("polytempo_updates_total",)] == 1234
 
 
+def test_a_service_with_several_servers_says_who_leads_and_who_could():
+    found = metrics_of(a_status())
+    names = ("leads", "epoch", "standbys", "standby_behind_events", "standbys_differ", "database_unreachable")
+    assert [found[(f"polytempo_{name}",)] for name in names] == [1, 7, 1, 8, 1, 0]
+    assert metrics_of(a_status(role="standby"))[("polytempo_leads",)] == 0
+
+
+def test_a_single_server_has_no_word_of_others():
+    status = a_status()
+    del status["role"]
+    assert ("polytempo_leads",) not in metrics_of(status)
+
+
 def test_the_docs_list_every_metric_and_the_alerts_use_no_other():
     offered = {family.name for family in text_string_to_metric_families(exposition(a_status(), {"200": 1}).decode())}
     named = {
@@ -72,6 +86,15 @@ def test_the_docs_list_every_metric_and_the_alerts_use_no_other():
     assert named == offered
     assert len(used) > 5
     assert {re.sub("_(total|bucket)$", "", name) for name in used} <= offered
+
+
+def test_the_dashboard_for_grafana_uses_metrics_that_exist():
+    offered = {family.name for family in text_string_to_metric_families(exposition(a_status(), {"200": 1}).decode())}
+    board = json.loads(text_of("deploy/grafana.json"))
+    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    used = {name for words in asked for name in re.findall(r"polytempo_\w+", words)}
+    assert len(used) > 15
+    assert {re.sub("_(total|bucket|sum|count)$", "", name) for name in used} - offered == set()
 
 
 def test_the_docs_explain_every_alert():

@@ -6,7 +6,9 @@ import shutil
 import subprocess
 import sys
 
+import kubernetes_validate
 import pytest
+import yaml
 from pydantic import BaseModel
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -114,6 +116,37 @@ def test_every_command_in_deploy_has_the_options_that_are_given(name):
     for command, said in found:
         known = {option for parameter in commands[command].params for option in parameter.opts}
         assert set(re.findall(r"--[a-z-]+", said)) <= known, f"{command}{said}"
+
+
+def options_in(words):
+    return {word for word in words if word.startswith("--")}
+
+
+def known_options(command):
+    return {option for parameter in get_command(app).commands[command].params for option in parameter.opts}
+
+
+def test_kubernetes_accepts_the_manifests():
+    manifests = list(yaml.safe_load_all((DEPLOY / "kubernetes.yml").read_text()))
+    assert [one["kind"] for one in manifests] == ["Service", "PodDisruptionBudget", "StatefulSet"]
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+    (container,) = manifests[-1]["spec"]["template"]["spec"]["containers"]
+    assert options_in(container["args"]) <= known_options(container["args"][0])
+
+
+def test_a_wrong_manifest_is_refused():
+    manifest = list(yaml.safe_load_all((DEPLOY / "kubernetes.yml").read_text()))[-1]
+    manifest["spec"]["replica"] = manifest["spec"].pop("replicas")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_servers_of_the_compose_file_have_the_options_that_are_given():
+    services = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
+    commands = [services[name]["command"] for name in ("a", "b")]
+    assert [words[0] for words in commands] == ["serve", "serve"]
+    assert all(options_in(words) <= known_options("serve") for words in commands)
 
 
 def test_the_health_check_fails_when_the_service_does_not_run(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from polytempo.serve.storage import lease
 from polytempo.serve.storage.address import PostgresAddress, database_of
-from polytempo.serve.storage.database import Connection, Statements, connect, told_in_words
+from polytempo.serve.storage.database import Connection, DatabaseStatements, connect, told_in_words
 from polytempo.serve.storage.errors import LostLeadError, TakenError
 from polytempo.serve.storage.leading import Lead
 from polytempo.serve.storage.tables import make_tables
@@ -42,7 +42,7 @@ def run_out(connection: Connection) -> None:
 def write_fenced(connection: Connection, address: PostgresAddress, epoch: int, end: int) -> None:
     """What an append is, but for the events."""
     with told_in_words(address), connection.transaction():
-        lease.fence_end(Statements(connection), epoch, end, end - 1, behind=end - 1)
+        lease.fence_end(DatabaseStatements(connection), epoch, end, end - 1, behind=end - 1)
 
 
 def test_a_lease_is_taken_once_and_again_only_when_it_has_run_out(address: PostgresAddress) -> None:
@@ -91,7 +91,7 @@ def test_what_was_written_before_the_lease_is_taken_is_seen_by_whoever_takes_it(
         lease.take(a, "a", LONG)
         taken: list[int | None] = []
         with a.transaction():
-            lease.fence_end(Statements(a), 1, 1, 0, behind=0)
+            lease.fence_end(DatabaseStatements(a), 1, 1, 0, behind=0)
             taking = threading.Thread(target=lambda: taken.append(lease.take(b, "a", LONG)))  # by its own name
             taking.start()
             until(lambda: waiting(address))
@@ -112,14 +112,14 @@ def test_a_leader_that_stands_still_in_a_transaction_keeps_nobody_waiting(addres
     with connected(address, "stalled") as stalled, connected(address, "b") as b:
         lease.take(stalled, "stalled", LONG)
         stalled.execute("BEGIN")
-        lease.fence_end(Statements(stalled), 1, 1, 0, behind=0)
+        lease.fence_end(DatabaseStatements(stalled), 1, 1, 0, behind=0)
         with connected(address, "operator") as other:
             assert lease.look(other).last == 0
             # The row is locked: only what is in it can be changed by whoever has it.
             stalled.execute("UPDATE lease SET expires = clock_timestamp()")
             stalled.execute("COMMIT")
             stalled.execute("BEGIN")
-            lease.fence(Statements(stalled), 1)
+            lease.fence(DatabaseStatements(stalled), 1)
         assert lease.take(b, "b", LONG) == 2
         with pytest.raises(psycopg.Error):
             stalled.execute("COMMIT")

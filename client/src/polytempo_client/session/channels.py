@@ -1,7 +1,7 @@
 """Connections as gRPC makes them."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -13,8 +13,13 @@ ONE_OF_SEVERAL = (
     ("grpc.min_reconnect_backoff_ms", 3_000),  # also the longest that it takes to connect
     ("grpc.keepalive_time_ms", 11_000),  # a server takes one in ten seconds
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # otherwise a minute, whatever the line above says
 )
 """Where there is another server to go to, one that has vanished without a word is given up sooner."""
+
+
+HELPER_SECONDS = 1.0
+"""That a thread of gRPC's may take to end with its call."""
 
 
 def channel_to(address: str, credentials: grpc.ChannelCredentials | None, one_of_several: bool = False) -> grpc.Channel:
@@ -25,10 +30,19 @@ def channel_to(address: str, credentials: grpc.ChannelCredentials | None, one_of
     return grpc.secure_channel(address, credentials, options)
 
 
-def open_session(channel: grpc.Channel, sent: Iterator[Frame], token: str) -> tuple[Any, set[threading.Thread]]:
-    """A call of this token's client, and the threads that gRPC began for it. One that is still about when Python ends
-    may take the process with it, so whoever ends the call waits for them."""
+def open_session(
+    channel: grpc.Channel, sent: Iterator[Frame], token: str, seconds: float | None = None
+) -> tuple[Any, set[threading.Thread]]:
+    """A call of this token's client, which ends after so many seconds, and the threads that gRPC began for it. One that
+    is still about when Python ends may take the process with it, so whoever ends the call waits for them."""
     method = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
     before = set(threading.enumerate())
-    call = method(sent, metadata=(("authorization", f"Bearer {token}"),))
+    call = method(sent, timeout=seconds, metadata=(("authorization", f"Bearer {token}"),))
     return call, {thread for thread in set(threading.enumerate()) - before if thread.daemon}
+
+
+def wait_for_helpers(helpers: Iterable[threading.Thread]) -> None:
+    """Until these threads have ended, whose call has. One may be of another client, and not even have started."""
+    for helper in helpers:
+        if helper.is_alive():
+            helper.join(HELPER_SECONDS)

@@ -20,15 +20,17 @@ from polytempo_client.logs import log
 from polytempo_client.protocol.framing import FRAME_BYTES, PROTOCOL, Assembler, Buffer, frames
 from polytempo_client.protocol.wire_pb2 import Frame, Head, Hello
 from polytempo_client.session.addresses import Servers
-from polytempo_client.session.channels import channel_to, open_session
+from polytempo_client.session.channels import channel_to, open_session, wait_for_helpers
 from polytempo_client.session.failures import FailedAttempt, failure_of, hint_for
+from polytempo_client.session.probing import Prober, welcomes
 from polytempo_client.session.search import Search
 
 TAKEN_OVER, TAKEN_OVER_WITHIN = 5, 600.0
 """A client whose sessions were so often taken over by another one within so many seconds gives up."""
 
-HELPER_SECONDS = 1.0
-"""That a thread of gRPC's may take to end with its call."""
+OWN_PROBE = 10.0
+"""Seconds after a probe for which a session that ends was ended by the client itself: two addresses may lead to one
+server."""
 
 Reply = tuple[Head, bytearray]
 
@@ -37,6 +39,8 @@ Reply = tuple[Head, bytearray]
 class _Request:
     head: Head
     body: Sequence[Buffer]
+    since: float = field(default_factory=time.monotonic)
+    """When it was given to the open session."""
     reply: "Future[Reply]" = field(default_factory=Future)
 
 
@@ -66,12 +70,18 @@ class Connection:
         self._closed = threading.Event()
         self._frame_bytes = FRAME_BYTES
         self._search = Search(servers)
+        self._probed = -OWN_PROBE
+        """When another address last welcomed the client beside the open session."""
         self._taken_over: deque[float] = deque(maxlen=TAKEN_OVER)
         self.failure: UserError | None = None
         self._thread = threading.Thread(target=self._run, name="polytempo-connection", daemon=True)
+        prober = Prober(self._waiting_since, lambda: self._search.others, self._probe, self._switch, time.monotonic)
+        self._prober = threading.Thread(target=prober.run, args=(self._closed,), name="polytempo-prober", daemon=True)
 
     def open(self) -> None:
         self._thread.start()
+        if self._search.several:
+            self._prober.start()
 
     def ask(self, head: Head, body: Sequence[Buffer] = (), timeout: float | None = None) -> Reply:
         """Send a request and wait for its reply, however often the connection breaks in between."""
@@ -98,8 +108,9 @@ class Connection:
         self._fail(UserError("The session is closed."))
         if self._call is not None:
             self._call.cancel()
-        if self._thread.ident is not None:
-            self._thread.join()
+        for thread in (self._thread, self._prober):
+            if thread.ident is not None:
+                thread.join()
 
     def _check(self) -> None:
         if self.failure is not None:
@@ -118,6 +129,30 @@ class Connection:
             self._pending.clear()
         for request in waiting:
             request.reply.set_exception(reason)
+
+    # Other servers of the service.
+
+    def _waiting_since(self) -> float | None:
+        with self._lock:
+            return None if self._outbox is None else min((one.since for one in self._pending.values()), default=None)
+
+    def _probe(self, address: str) -> bool:
+        try:
+            credentials = None if self._credentials is None else self._credentials()
+        except UserError:  # its own files, which the session will tell about
+            return False
+        found = welcomes(address, self._token, credentials, self._hello())
+        if found:
+            self._probed = time.monotonic()
+        return found
+
+    def _switch(self, address: str, since: float) -> None:
+        seconds = round(time.monotonic() - since, 1)
+        log(
+            "another server leads", level=logging.WARNING, address=address, silent=self._search.address, seconds=seconds
+        )
+        self._search.go_to(address)
+        self._call.cancel()
 
     # The thread.
 
@@ -176,9 +211,7 @@ class Connection:
                 yield from self._answers(outbox, hello.request)
         finally:
             outbox.put(None)
-            for helper in helpers:
-                if helper.is_alive():
-                    helper.join(HELPER_SECONDS)
+            wait_for_helpers(helpers)
 
     def _answers(self, outbox: "queue.SimpleQueue[_Request | None]", hello: int) -> Iterator[bool]:
         """Take what the server sends, until it ends the session. Yields when a request has got its reply."""
@@ -206,7 +239,8 @@ class Connection:
             log("told to try again", level=logging.WARNING, reason=refusal.reason)
         elif refusal.replaced:
             log("taken over", level=logging.WARNING, reason=refusal.reason)
-            self._taken_over.append(time.monotonic())
+            if time.monotonic() > self._probed + OWN_PROBE:
+                self._taken_over.append(time.monotonic())
         elif not head.answers:
             self._give_up(RefusedError(refusal.reason))  # it cannot tell which request it was
         return bool(refusal.again or refusal.replaced)
@@ -221,6 +255,7 @@ class Connection:
         with self._lock:
             self._outbox = outbox
             for request in self._pending.values():
+                request.since = time.monotonic()
                 outbox.put(request)
 
     def _resolve(self, head: Head, body: bytearray) -> None:

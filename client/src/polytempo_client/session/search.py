@@ -20,6 +20,8 @@ class Search:
         self._servers = servers
         self.several = len(servers.addresses) > 1
         self._turn = 0
+        self._found: int | None = None
+        """The address that is known to have the service."""
         self._pause = FIRST_PAUSE
         self._spoke = -AT_FIRST
         """When a request was last answered."""
@@ -35,6 +37,16 @@ class Search:
     @property
     def address(self) -> str:
         return self._servers.addresses[self._turn]
+
+    @property
+    def others(self) -> list[str]:
+        """The other addresses, in the order in which they would be tried."""
+        turn = self._turn
+        return [*self._servers.addresses[turn + 1 :], *self._servers.addresses[:turn]]
+
+    def go_to(self, address: str) -> None:
+        """Try this one next, at once."""
+        self._found = self._servers.addresses.index(address)
 
     def begin(self) -> None:
         self.greeted = False
@@ -66,7 +78,11 @@ class Search:
 
     def pause(self, failure: FailedAttempt) -> float:
         """Go on to the next address: the seconds to wait before. A server that knows that it is another's turn costs
-        no pause, unless all of them say so."""
+        no pause, unless all of them say so; neither does one that has the service."""
+        found, self._found = self._found, None
+        if found is not None:
+            self._turn, self._elsewhere = found, 0
+            return 0.0
         self._turn = (self._turn + 1) % len(self._servers.addresses)
         self._elsewhere = self._elsewhere + 1 if failure.elsewhere else 0
         if failure.elsewhere and self._elsewhere % len(self._servers.addresses):

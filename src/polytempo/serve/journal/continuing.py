@@ -83,22 +83,28 @@ def continued(
     if other_version and until > (journal.newest_snapshot() or 0):
         _tell_deviation(deviation, until)
     if lost or left_out or deviation.last_common_order is not None:
-        number = service.number + RENUMBERED_BY
-        event = Event("renumbered", service.now, number=number, since=deviation.last_common_order)
-        records = _mark_left_out(journal, [one for one in left_out if one <= until])
-        if lost:
-            log("events lost", level=logging.WARNING, count=lost)
-            journal.replace_tail(until, event)
-        else:
-            journal.append([event])
-        for record in records:
-            told = {"number": record["event"], "description": record["description"]}
-            log("event left out", level=logging.WARNING, **told, reason="--leave-out")
+        event = Event(
+            "renumbered", service.now, number=service.number + RENUMBERED_BY, since=deviation.last_common_order
+        )
+        _write_renumbered(journal, event, until, lost, [one for one in left_out if one <= until])
         service.apply(event)
     if other_version:
         _begin_for_version(journal, service, versions)
     journal.applying.clear(journal.last)
     return service
+
+
+def _write_renumbered(journal: Journal, event: Event, until: int, lost: int, left_out: Sequence[int]) -> None:
+    """Write the event with which the service goes on, and what was left out or lost before it."""
+    records = _mark_left_out(journal, left_out)
+    if lost:
+        log("events lost", level=logging.WARNING, count=lost)
+        journal.replace_tail(until, event)
+    else:
+        journal.append([event])
+    for record in records:
+        told = {"number": record["event"], "description": record["description"]}
+        log("event left out", level=logging.WARNING, **told, reason="--leave-out")
 
 
 def _begin_for_version(journal: Journal, service: Service, versions: Mapping[str, str]) -> None:

@@ -70,9 +70,30 @@ class _StatusCollector(Collector):
         yield _labelled(CounterMetricFamily, "refusals", "Requests that were refused", "kind", refusals)
         replies = {"401": 0, **self._replies}
         yield _labelled(CounterMetricFamily, "admin_answers", "Replies to operators", "code", replies)
+        yield from _several(status)
         yield from _requests(status.get("requests") or {})
         yield from _branches(status.get("branches") or {})
         yield from _clients([row for row in status.get("clients") or () if isinstance(row, Mapping)], self._now)
+
+
+def _several(status: Mapping[str, Any]) -> Iterator[Metric]:
+    """Where several servers share a service: which of them this is, and how it is with the others."""
+    rows = [row for row in status.get("servers") or () if isinstance(row, Mapping)]
+    if "role" not in status:
+        return
+    yield from _gauge("leads", "1 while this server leads the service", float(status["role"] == "leader"))
+    yield from _gauge("epoch", "How often a server has taken the lead", number(status, "epoch"))
+    away = float(bool(status.get("database_problem")))
+    yield from _gauge("database_unreachable", "1 while the server's database does not answer", away)
+    ready = [row for row in rows if row.get("role") == "standby" and row.get("follows") and not row.get("problem")]
+    yield from _gauge("standbys", "Servers that stand by and could lead", float(len(ready)))
+    leading = max((number(row, "event") or 0.0 for row in rows if row.get("role") == "leader"), default=0.0)
+    behind = [max(leading - (number(row, "event") or 0.0), 0.0) for row in ready]
+    yield from _gauge(
+        "standby_behind_events", "Events that the nearest standby has yet to apply", min(behind, default=None)
+    )
+    differ = float(sum(row.get("differed_at") is not None for row in rows))
+    yield from _gauge("standbys_differ", "Servers whose state differed from the leader's", differ)
 
 
 def _requests(timings: Mapping[str, Any]) -> Iterator[Metric]:

@@ -13,7 +13,7 @@ LOOK_EVERY = 0.05
 
 
 @dataclass(frozen=True)
-class HandedOver:
+class LeadChange:
     """What has been done."""
 
     before: str
@@ -25,7 +25,7 @@ class HandedOver:
     """That it took."""
 
 
-def hand_over(directory: Path, to: str | None = None) -> HandedOver:
+def hand_over(directory: Path, to: str | None = None) -> LeadChange:
     """Let another server lead the service of this directory: the one with this address, or whichever is ready."""
     address = database_of(directory)
     if address is None:
@@ -53,7 +53,7 @@ def hand_over(directory: Path, to: str | None = None) -> HandedOver:
             now, known = lease.look(connection), servers.servers(connection)
             new = next((one for one in known if one.name == now.holder and one.told.role == "leader"), None)
             if now.epoch > before.epoch and new is not None and new.name != leader.name:
-                return HandedOver(leader.told.address, new.told.address, now.epoch, time.monotonic() - began)
+                return LeadChange(leader.told.address, new.told.address, now.epoch, time.monotonic() - began)
             time.sleep(LOOK_EVERY)
         lease.ask_for_hand_over(connection, before.epoch, "")
     raise PassingError(f"{leader.told.address} has not handed over within {SECONDS:g} s. Its log says why.")

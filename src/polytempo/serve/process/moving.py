@@ -13,7 +13,7 @@ from polytempo.core.errors import PassingError, UserError
 from polytempo.serve.journal.continuing import MOVED
 from polytempo.serve.journal.journal import Journal
 from polytempo.serve.journal.replay import newest
-from polytempo.serve.journal.stores import is_there, make_store
+from polytempo.serve.journal.stores import make_store
 from polytempo.serve.journal.transfer import transfer
 from polytempo.serve.paths import JOURNAL
 from polytempo.serve.process.backup import BESIDE, check_empty, put_document
@@ -79,8 +79,6 @@ def shown(where: str) -> str:
 
 def _check_no_documents(directory: Path) -> None:
     documents = documents_of(directory)
-    if database_of(directory) is not None and not is_there(directory / JOURNAL):
-        return  # there are no tables yet
     for name in BESIDE:
         if documents.has(name):
             raise UserError(f"There is {documents.title(name)} already. Nothing was changed. Choose another place.")

@@ -19,7 +19,7 @@ from polytempo.serve.process.options import ServeOptions
 from polytempo.serve.process.standing_by import Standby
 from polytempo.serve.process.turns import Found, found
 from polytempo.serve.process.watchdog import LOOK_EVERY, Pings, check_replay, in_thread, opened_in_time
-from polytempo.serve.server.endings import Ending
+from polytempo.serve.server.endings import HostEnding
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.pulse import Health
 from polytempo.serve.server.requests import TAKES_OVER
@@ -31,7 +31,7 @@ from polytempo.serve.storage.leading import new_holder
 from polytempo.serve.storage.lease import ANYBODY
 from polytempo.serve.storage.servers import KnownServer, Told
 from polytempo.serve.storage.tables import make_tables
-from polytempo.serve.storage.watching import Watch
+from polytempo.serve.storage.watching import DatabaseView
 from polytempo_client.disk.locks import LockedError, take
 from polytempo_client.logs import log
 
@@ -50,7 +50,7 @@ class Several:
         make_tables(address)
         self._options = options
         self._own = _own_directory(options)
-        self._watch = Watch(address, new_holder())
+        self._watch = DatabaseView(address, new_holder())
         self.documents: Documents = self._watch
         self._address = ""
         self._prepared: Prepared | None = None
@@ -103,7 +103,7 @@ class Several:
         self._host, self._standby, self._handed_over = host, None, False
         self._tell()
 
-    def look(self) -> Ending | None:
+    def look(self) -> HostEnding | None:
         """The database may have been lost, or another server leads; or an operator has asked for a hand-over."""
         assert self._host is not None
         store = self._host.journal.store
@@ -114,28 +114,28 @@ class Several:
         if not store.lead.is_held:
             log("lead not renewed", level=logging.ERROR, number=self._host.journal.last)
             store.cut()
-            return Ending(TAKES_OVER, is_lost=True, with_snapshot=False)
+            return HostEnding(TAKES_OVER, is_lost=True, with_snapshot=False)
         lease = self._watch.lease
         if lease is not None and lease.asked and lease.epoch == store.lead.epoch:
             return self._hand_over(lease.asked)
         return None
 
-    def _hand_over(self, asked: str) -> Ending | None:
+    def _hand_over(self, asked: str) -> HostEnding | None:
         chosen = [one for one in self._candidates() if asked in (ANYBODY, one.name)]
         if not chosen:
             if not self._handed_over:
-                log("not handed over", level=logging.ERROR, reason="no server stands by that could lead")
+                log("hand-over refused", level=logging.ERROR, reason="no server stands by that could lead")
             self._handed_over = True
             return None
         return self._ending_for(chosen[0])
 
-    def ending(self) -> Ending:
+    def ending(self) -> HostEnding:
         candidates = self._candidates()
-        return self._ending_for(candidates[0]) if candidates else Ending()
+        return self._ending_for(candidates[0]) if candidates else HostEnding()
 
-    def _ending_for(self, successor: KnownServer) -> Ending:
+    def _ending_for(self, successor: KnownServer) -> HostEnding:
         log("handing over", level=logging.WARNING, to=successor.told.address)
-        return Ending(TAKES_OVER, successor.name, with_snapshot=successor.told.code != self._code)
+        return HostEnding(TAKES_OVER, successor.name, with_snapshot=successor.told.code != self._code)
 
     def _candidates(self) -> list[KnownServer]:
         """The servers that could lead now, best first."""

@@ -17,7 +17,7 @@ from polytempo.serve.server.status import StatusFile, StatusSources
 from polytempo.serve.storage.errors import JournalError, TakenError, UnwritableError
 from polytempo.serve.storage.lease import Lease
 from polytempo.serve.storage.servers import Told
-from polytempo.serve.storage.watching import Watch
+from polytempo.serve.storage.watching import DatabaseView
 from polytempo_client.logs import log
 
 LOOK_SECONDS = 0.5
@@ -33,7 +33,7 @@ class Standby:
     def __init__(
         self,
         prepare: Callable[[], Prepared],
-        watch: Watch,
+        watch: DatabaseView,
         shared: Shared,
         directory: Path,
         address: str,

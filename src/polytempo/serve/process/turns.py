@@ -14,7 +14,7 @@ from polytempo.serve.paths import JOURNAL
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.options import ServeOptions
 from polytempo.serve.process.watchdog import opened_in_time
-from polytempo.serve.server.endings import Ending
+from polytempo.serve.server.endings import HostEnding
 from polytempo.serve.server.host import Host
 from polytempo.serve.server.operations import Operations
 from polytempo.serve.server.pulse import Health
@@ -54,10 +54,10 @@ class Turns(Protocol):
     def lead(self, host: Host) -> None:
         """This host runs the service now."""
 
-    def look(self) -> Ending | None:
+    def look(self) -> HostEnding | None:
         """While it leads: how it is to end, if it is."""
 
-    def ending(self) -> Ending:
+    def ending(self) -> HostEnding:
         """How it is to end because it was told to stop."""
 
     def status(self) -> dict[str, Any]: ...
@@ -98,11 +98,11 @@ class Alone:
     def lead(self, host: Host) -> None:
         self._host = host
 
-    def look(self) -> Ending | None:
+    def look(self) -> HostEnding | None:
         return None
 
-    def ending(self) -> Ending:
-        return Ending()
+    def ending(self) -> HostEnding:
+        return HostEnding()
 
     def status(self) -> dict[str, Any]:
         return {} if self._host is None else self._host.status()

@@ -18,7 +18,7 @@ from polytempo.serve.journal.leaving_out import leave_out_options
 from polytempo.serve.journal.snapshots import keep_state_beside
 from polytempo.serve.process.ending import StuckError
 from polytempo.serve.process.supervisor import tell_supervisor
-from polytempo.serve.server.endings import Ending
+from polytempo.serve.server.endings import HostEnding
 from polytempo.serve.server.host import Host
 from polytempo_client.logs import log
 
@@ -74,7 +74,7 @@ class Watchdog:
                 applying.name(number)
                 self._keeping = in_thread(lambda: self._keep_state_before(number))
 
-    async def stop(self, deadline: float, ending: Ending | None = None) -> None:
+    async def stop(self, deadline: float, ending: HostEnding | None = None) -> None:
         """Stop the host by this time of the monotonic clock. Raises StuckError if it does not come back. To write its
         last snapshot it has all this time; to hang in an event it has not."""
         self._host.begin_stop(ending)

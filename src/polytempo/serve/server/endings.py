@@ -6,7 +6,7 @@ from polytempo.serve.server.requests import RESTARTS
 
 
 @dataclass(frozen=True)
-class Ending:
+class HostEnding:
     """Of one host."""
 
     reason: str = RESTARTS

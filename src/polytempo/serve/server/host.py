@@ -17,7 +17,7 @@ from polytempo.serve.journal.snapshots import Snapshots, keep_state
 from polytempo.serve.server import messages
 from polytempo.serve.server.clock import Clock
 from polytempo.serve.server.decisions import Decision, Refusal, Reply, strategy_failure
-from polytempo.serve.server.endings import Ending
+from polytempo.serve.server.endings import HostEnding
 from polytempo.serve.server.expiry import Expiry
 from polytempo.serve.server.handlers import Handlers
 from polytempo.serve.server.narration import apply_and_log, details
@@ -51,7 +51,7 @@ class Host:
         self.handlers = Handlers(shared, self.presence, self.refusals)
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._stopping = False
-        self._ending = Ending()
+        self._ending = HostEnding()
         self.clock = Clock(self.service.now, seconds)
         self.refusing = Refusing(shared, self.presence, self.refusals, self.clock)
         self._expect_members()
@@ -90,7 +90,7 @@ class Host:
         """Look at the clock again."""
         self._requests.put(None)
 
-    def begin_stop(self, ending: Ending | None = None) -> None:
+    def begin_stop(self, ending: HostEnding | None = None) -> None:
         """End after what has arrived, tell clients to come again, and keep the state."""
         if ending is not None:
             self._ending = ending

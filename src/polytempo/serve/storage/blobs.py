@@ -4,7 +4,7 @@ and lies in parts of a few megabytes."""
 import secrets
 from collections.abc import Iterable, Iterator
 
-from polytempo.serve.storage.database import Connection, Statements, query
+from polytempo.serve.storage.database import Connection, DatabaseStatements, query
 
 PART_BYTES = 4 << 20
 Buffer = bytes | bytearray | memoryview
@@ -15,7 +15,7 @@ def new_blob() -> int:
     return secrets.randbits(62) + 1
 
 
-def write_blob(statements: Statements, blob: int, pieces: Iterable[Buffer]) -> None:
+def write_blob(statements: DatabaseStatements, blob: int, pieces: Iterable[Buffer]) -> None:
     for part, data in enumerate(parts_of(pieces)):
         statements.execute("INSERT INTO parts (blob, part, data) VALUES (?, ?, ?)", (blob, part, data))
 

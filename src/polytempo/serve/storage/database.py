@@ -146,7 +146,7 @@ def is_broken(connection: Connection) -> bool:
     return connection.closed or connection.broken
 
 
-class Statements:
+class DatabaseStatements:
     """An open transaction. SQL has ``?`` in the place of values, as SQLite has."""
 
     def __init__(self, connection: Connection) -> None:

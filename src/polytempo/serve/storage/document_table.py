@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from polytempo.serve.storage.address import PostgresAddress
 from polytempo.serve.storage.database import connect, query, told_in_words
-from polytempo.serve.storage.documents import Change, Documents
+from polytempo.serve.storage.documents import DocumentChange, Documents
 from polytempo.serve.storage.notices import tell
 from polytempo.serve.storage.tables import make_tables
 
@@ -21,7 +21,8 @@ class TableDocuments(Documents):
 
     def read(self, name: str) -> bytes:
         with connect(self._address) as connection, told_in_words(self._address):
-            found = query(connection, "SELECT content FROM documents WHERE name = ?", (name,))
+            ((there,),) = query(connection, "SELECT to_regclass('documents') IS NOT NULL")
+            found = there and query(connection, "SELECT content FROM documents WHERE name = ?", (name,))
         if not found:
             raise FileNotFoundError(2, "it is missing", name)
         content: bytes = found[0][0]
@@ -32,14 +33,14 @@ class TableDocuments(Documents):
             return tuple(query(connection, "SELECT revision FROM documents WHERE name = ?", (name,)))
 
     @contextmanager
-    def changing(self, name: str, make: bool = False) -> Iterator[Change]:
+    def changing(self, name: str, make: bool = False) -> Iterator[DocumentChange]:
         if make:
             make_tables(self._address)
         with connect(self._address) as connection, told_in_words(self._address), connection.transaction():
             # A lock of the transaction's own: the row need not be there.
             query(connection, "SELECT pg_advisory_xact_lock(hashtext(?))", (f"{self._address.schema} {name}",))
             found = query(connection, "SELECT content FROM documents WHERE name = ?", (name,))
-            change = Change(found[0][0] if found else None)
+            change = DocumentChange(found[0][0] if found else None)
             yield change
             if change.written is not None:
                 query(

@@ -17,7 +17,7 @@ LOCK_SECONDS = 10.0
 """That somebody else may take to change one."""
 
 
-class Change:
+class DocumentChange:
     """A document that nobody else changes meanwhile. What is written counts at the end."""
 
     def __init__(self, content: bytes | None) -> None:
@@ -48,7 +48,7 @@ class Documents(ABC):
         """Another one after each change; None if that cannot be told."""
 
     @abstractmethod
-    def changing(self, name: str, make: bool = False) -> AbstractContextManager[Change]:
+    def changing(self, name: str, make: bool = False) -> AbstractContextManager[DocumentChange]:
         """Change a document, while nobody else does. ``make``: the place where it lies, if that is not there."""
 
     def has(self, name: str) -> bool:
@@ -81,7 +81,7 @@ class FileDocuments(Documents):
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     @contextmanager
-    def changing(self, name: str, make: bool = False) -> Iterator[Change]:
+    def changing(self, name: str, make: bool = False) -> Iterator[DocumentChange]:
         path = self._directory / name
         try:
             if make:
@@ -92,7 +92,7 @@ class FileDocuments(Documents):
             try:
                 hand_over(lock, self._directory)
                 _take(lock, path)
-                change = Change(self.read(name) if os.path.lexists(path) else None)
+                change = DocumentChange(self.read(name) if os.path.lexists(path) else None)
                 yield change
                 if change.written is not None:
                     write_shared(path, change.written, 0o600)

@@ -60,7 +60,7 @@ class Lead:
         try:
             return self._ask(lambda connection: self._give(connection, to))
         except JournalError as error:
-            log("lead not handed over", level=logging.WARNING, reason=str(error))
+            log("hand-over failed", level=logging.WARNING, reason=str(error))
             return False
         finally:
             self._close()

@@ -9,7 +9,7 @@ takes the lease finds what it wrote; or the lease is taken first, and the transa
 from dataclasses import dataclass
 from datetime import timedelta
 
-from polytempo.serve.storage.database import Connection, Statements, query
+from polytempo.serve.storage.database import Connection, DatabaseStatements, query
 
 ANYBODY = "*"
 """In place of a server's name: whichever is ready."""
@@ -82,7 +82,7 @@ def renew(connection: Connection, epoch: int, holder: str, seconds: float) -> bo
 
 
 def release(connection: Connection, epoch: int, holder: str) -> None:
-    Statements(connection).execute(RELEASE, (epoch, holder))
+    DatabaseStatements(connection).execute(RELEASE, (epoch, holder))
 
 
 def hand_over(connection: Connection, epoch: int, holder: str, to: str, seconds: float) -> bool:
@@ -90,17 +90,17 @@ def hand_over(connection: Connection, epoch: int, holder: str, to: str, seconds:
     return bool(query(connection, HAND_OVER, (to, timedelta(seconds=seconds), epoch, holder)))
 
 
-def fence(statements: Statements, epoch: int) -> None:
+def fence(statements: DatabaseStatements, epoch: int) -> None:
     """Let the transaction fail if the epoch is over."""
     statements.execute("UPDATE lease SET epoch = CASE WHEN epoch = ? THEN epoch END", (epoch,))
 
 
-def fence_confirmed(statements: Statements, epoch: int, confirmed: int) -> None:
+def fence_confirmed(statements: DatabaseStatements, epoch: int, confirmed: int) -> None:
     """The same; the events up to ``confirmed`` have been applied."""
     statements.execute("UPDATE lease SET epoch = CASE WHEN epoch = ? THEN epoch END, confirmed = ?", (epoch, confirmed))
 
 
-def fence_end(statements: Statements, epoch: int, end: int, confirmed: int, behind: int | None = None) -> None:
+def fence_end(statements: DatabaseStatements, epoch: int, end: int, confirmed: int, behind: int | None = None) -> None:
     """The same, where the journal ends with event ``end`` from then on. ``behind``: the transaction fails, too, if it
     did not end with this one before."""
     holds, values = "epoch = ?", [epoch]

@@ -11,7 +11,7 @@ from polytempo.serve.storage import lease, notices, servers
 from polytempo.serve.storage.address import PostgresAddress
 from polytempo.serve.storage.database import Connection, connect, query, told_in_words
 from polytempo.serve.storage.document_table import TableDocuments
-from polytempo.serve.storage.documents import Change, Documents
+from polytempo.serve.storage.documents import DocumentChange, Documents
 from polytempo.serve.storage.errors import JournalError
 from polytempo.serve.storage.lease import Lease
 from polytempo.serve.storage.servers import KnownServer, Told
@@ -24,7 +24,7 @@ CURRENT_FOR = 2.0
 """Seconds for which a look counts."""
 
 
-class Watch(Documents):
+class DatabaseView(Documents):
     """The database as this server sees it. As documents, it gives what it has seen."""
 
     is_shared = True
@@ -171,7 +171,7 @@ class Watch(Documents):
         return self._documents.get(name, (0,))[0] if self.is_current else None
 
     @contextmanager
-    def changing(self, name: str, make: bool = False) -> Iterator[Change]:
-        changing: AbstractContextManager[Change] = self._table.changing(name, make)
+    def changing(self, name: str, make: bool = False) -> Iterator[DocumentChange]:
+        changing: AbstractContextManager[DocumentChange] = self._table.changing(name, make)
         with changing as change:
             yield change

@@ -24,7 +24,7 @@ from polytempo.serve.journal.store import Snapshot, Store
 from polytempo.serve.storage.address import PostgresAddress
 from polytempo.serve.storage.blobs import PART_BYTES, Buffer, new_blob, read_blob, write_blob
 from polytempo.serve.storage.database import (
-    Statements,
+    DatabaseStatements,
     connect,
     in_words,
     is_broken,
@@ -99,14 +99,14 @@ class PostgresStore(Store):
     # Writing.
 
     @contextmanager
-    def _open_transaction(self) -> Iterator[tuple[Statements, int]]:
+    def _open_transaction(self) -> Iterator[tuple[DatabaseStatements, int]]:
         """What is said is sent at once, with the commit behind it. With the number of the epoch."""
         assert self.lead is not None, "the journal is not locked"
         connection = self._connection
         try:
             with connection.pipeline():
                 connection.execute("BEGIN")
-                yield Statements(connection), self.lead.epoch
+                yield DatabaseStatements(connection), self.lead.epoch
                 connection.execute("COMMIT")
         except BaseException as error:
             broken = is_broken(connection)
@@ -121,7 +121,7 @@ class PostgresStore(Store):
         )
 
     @contextmanager
-    def transaction(self, end: int | None = None, confirmed: int | None = None) -> Iterator[Statements]:
+    def transaction(self, end: int | None = None, confirmed: int | None = None) -> Iterator[DatabaseStatements]:
         with self._open_transaction() as (statements, epoch):
             yield statements
             if confirmed is not None:
@@ -157,7 +157,7 @@ class PostgresStore(Store):
             if is_broken(self._connection):
                 raise LostLeadError(f"The database {self.address} was lost.")
             with self._connection.transaction(force_rollback=True):
-                write_blob(Statements(self._connection), new_blob(), [bytes(self._failed_bytes)])
+                write_blob(DatabaseStatements(self._connection), new_blob(), [bytes(self._failed_bytes)])
         self.describe(self.about())
 
     # Reading.
@@ -244,7 +244,7 @@ class PostgresStore(Store):
     def _write_beside(self, blob: int, pieces: Iterator[Buffer]) -> None:
         """Over a connection of its own: others go on writing events."""
         with connect(self.address, self.holder) as connection, told_in_words(self.address), connection.transaction():
-            write_blob(Statements(connection), blob, pieces)
+            write_blob(DatabaseStatements(connection), blob, pieces)
 
     def snapshots(self) -> list[Snapshot]:
         rows = self.query("SELECT number, size, crc, blob, coalesce(digest, '') FROM snapshots ORDER BY number")
@@ -281,7 +281,7 @@ class PostgresStore(Store):
             content = (Path(folder) / name).read_bytes()
         blob = new_blob()
         with self.transaction() as statements:
-            write_blob(cast(Statements, statements), blob, [content])
+            write_blob(cast(DatabaseStatements, statements), blob, [content])
             statements.execute(
                 "INSERT INTO files (name, blob) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET blob = excluded.blob",
                 (name, blob),

@@ -87,6 +87,11 @@ function tell(age) {
     const words = `The server cannot read who may talk to it, and lets nobody new in. ${session.status.access_problem}`;
     return state("Locked", "bad", words);
   }
+  if (session.status.role === "standby") {
+    const leader = session.status.servers.find((one) => one.role === "leader");
+    const words = `${leader ? leader.address : "No server"} leads. This one reads along, and takes over when it has to.`;
+    return state("Standing by", "warn", words);
+  }
   if (session.status.draining) return state("Draining", "warn", "The server finishes what it has, and then it stops.");
   return state("Live", "good", "");
 }
