@@ -3,9 +3,9 @@ fused engine, on one and on two workers; ratios are medians of repeats that take
 
     python benchmarks/micro/training.py [--data-dir DIR] [--repeats 7] [--cpu] [MODEL ...]
 
-DIR holds mnist/ with the idx files; without it mlp and cnn train on random images (the speed is the same). "Scored" is a
-forward pass without training beside that of training (its share of the operations), per sample: 1.0 is as long.
-With --cpu it is processor time that counts, which other processes on the machine hardly change.
+DIR holds mnist/ with the idx files; without it mlp and cnn train on random images (the speed is the same).
+"Scored" is a forward pass without training beside that of training (its share of the operations), per sample: 1.0 is as
+long. With --cpu it is processor time that counts, which other processes on the machine hardly change.
 """
 
 import argparse
