@@ -35,6 +35,7 @@ def test_compare_runs_every_method_with_every_seed(compared):
     assert [(run.strategy, run.seed) for run in comparison] == [(m, s) for m in comparison.methods for s in (0, 1)]
     assert (out / "report.html").read_text() == "4 runs"
     assert [run.digest for run in Comparison.load(out)] == [run.digest for run in comparison]
+    assert len(Comparison.load(out, out / "fedasync-seed0").runs) == len(comparison.runs)
 
 
 def test_a_run_is_found_by_method_and_seed(compared):

@@ -48,7 +48,7 @@ from polytempo.cli.serving import join, serve
 from polytempo.cli.several import hand_over, settings
 from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
-from polytempo.report.comparison import find_runs
+from polytempo.report.comparison import distinct, find_runs
 from polytempo.report.csv_table import comparison_csv
 from polytempo.report.facts.numbers import counted
 from polytempo.report.run import Run
@@ -192,6 +192,7 @@ def report(
         runs += map(Run.load, found)
         if not found:
             print(f"polytempo: {directory} holds no finished run and is left out.", file=sys.stderr)
+    runs = distinct(runs)
     if not runs:
         raise UserError("No finished run was found. Expected directories that polytempo run or compare wrote.")
     saved = [] if figures is None else save_figures(runs, figures, form, width, graph_at)

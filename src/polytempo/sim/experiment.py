@@ -182,7 +182,14 @@ class Experiment(StrategySettings):
 
 def make_experiment(**settings: Any) -> Experiment:
     """An experiment from keyword arguments, names or objects; a wrong name or value is an error in plain words."""
-    return _made(*taken(settings))
+    named, objects = taken(settings)
+    for key in named.keys() - Experiment.model_fields.keys():
+        if key in _parameters_of(named.get("strategy")):
+            raise UserError(
+                f"{key} is a parameter of {named['strategy']}, and no setting. "
+                f"Give parameters={{{key!r}: {named[key]!r}}}."
+            )
+    return _made(named, objects)
 
 
 def changed(base: Experiment, settings: Mapping[str, Any]) -> Experiment:
