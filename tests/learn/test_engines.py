@@ -223,3 +223,17 @@ def test_a_second_process_finds_the_compiled_code_on_disk() -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "0"]
+
+
+@engines
+def test_a_samples_outputs_depend_on_nothing_beside_it(engine: type) -> None:
+    module, job = named_job(SMALL)
+    outputs = engine(module).outputs
+    rows = np.arange(97)
+    together = outputs(job.start, job.x, rows)
+    with ThreadPoolExecutor(4) as pool:
+        alone = list(pool.map(lambda some: outputs(job.start, job.x, some), [rows] * 4))
+    assert all(torch.equal(result, together) for result in alone)
+    if engine is FusedEngine:
+        pieces = [outputs(job.start, job.x, some) for some in np.array_split(rows[::-1].copy(), [1, 20, 83])]
+        assert torch.equal(torch.cat(pieces).flip(0), together)

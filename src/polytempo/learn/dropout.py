@@ -8,7 +8,8 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 class SeededDropout(nn.Module):
-    """Inverted dropout, elementwise or (``channels``) per channel."""
+    """Inverted dropout, elementwise or (``channels``) per channel. It draws on the CPU, so that every device drops the
+    same."""
 
     def __init__(self, p: float, channels: bool) -> None:
         super().__init__()
@@ -20,7 +21,7 @@ class SeededDropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         shape = x.shape[:2] + (1,) * (x.dim() - 2) if self.channels else x.shape
-        keep = torch.rand(shape, generator=self.generator) >= self.p
+        keep = (torch.rand(shape, generator=self.generator) >= self.p).to(x.device)
         return x * keep / (1 - self.p)
 
 

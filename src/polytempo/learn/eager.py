@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,6 +12,7 @@ from polytempo.core.errors import UserError
 from polytempo.core.model.frozen import copy_of, frozen_tensors, set_training
 from polytempo.core.model.vectors import schema_of, travelling
 from polytempo.core.orders import Objective
+from polytempo.learn.accelerator import CPU, Resident, own_stream, placed, placed_job
 from polytempo.learn.dropout import seeded_dropout
 from polytempo.learn.forward import Forward
 from polytempo.learn.job import Job
@@ -23,55 +25,67 @@ class EagerEngine:
     """Forward, autograd and the optimiser's formula on flat vectors; parameters and gradients of the module are views
     of them."""
 
-    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy) -> None:
-        self._module = module
+    def __init__(self, module: nn.Module, loss: Loss = F.cross_entropy, device: torch.device = CPU) -> None:
+        self._module = placed(module, device)
         self._schema = schema_of(module)
         self._loss = loss
-        self.outputs = Forward(module).outputs
+        self._device = device
+        self._resident = Resident(device)
+        self._forward = Forward(self._module, device, self._resident)
         self._own = threading.local()
+
+    def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray | None = None) -> Tensor:
+        return self._forward.outputs(weights, x, rows)
 
     def train(self, job: Job) -> Tensor:
         workbench = self._workbench()
+        with workbench.stream:
+            return self._train(placed_job(job, self._device), workbench)
+
+    def _train(self, job: Job, workbench: "_Workbench") -> Tensor:
         workbench.load(job)
+        x, y = self._resident(job.x), self._resident(job.y)
         began = job.start
         own_anchor = job.objective.anchor
         offsets = job.batches.offsets.tolist()
-        rows = torch.from_numpy(job.batches.rows)
+        rows = torch.from_numpy(job.batches.rows).to(self._device)
         optimise = _adam if job.work.optimizer == "adam" else _sgd
         for step in range(len(job.batches) + 1):
             refreshes, goes_on = job.due(step)
             for refresh in refreshes:
-                workbench.refresh(refresh.weights, began if refresh.rebase else None, job.kept)
-                began = refresh.weights
+                fresh = refresh.weights.to(self._device)
+                workbench.refresh(fresh, began if refresh.rebase else None, job.kept)
+                began = fresh
             if not goes_on:
                 break
             batch = rows[offsets[step] : offsets[step + 1]]
             workbench.gradient.zero_()
-            self._loss(_forward(workbench.module, job.x[batch]), job.y[batch]).backward()
+            self._loss(_forward(workbench.module, x[batch]), y[batch]).backward()
             _regularise(
                 workbench.gradient, workbench.parameters, began if own_anchor is None else own_anchor, job.objective
             )
             _decay_and_mask(workbench, job)
             optimise(workbench, job, step)
         workbench.restore_buffers(began)
-        return workbench.vector.clone()
+        return workbench.vector.to("cpu", copy=True)
 
     def _workbench(self) -> "_Workbench":
         if not hasattr(self._own, "workbench"):
-            self._own.workbench = _Workbench(copy_of(self._module), self._schema)
+            self._own.workbench = _Workbench(copy_of(self._module), self._schema, self._device)
         return self._own.workbench
 
 
 class _Workbench:
     """One thread's module, with the flat vectors it lives in."""
 
-    def __init__(self, module: nn.Module, schema: Schema) -> None:
+    def __init__(self, module: nn.Module, schema: Schema, device: torch.device) -> None:
         torch.set_num_threads(1)
+        self.stream = own_stream(device)
         self.schema = schema
         self.module, self.dropouts = seeded_dropout(set_training(module))
-        self.vector = torch.empty(self.schema.size)
+        self.vector = torch.empty(self.schema.size, device=device)
         self.parameters = self.vector[: self.schema.parameter_count]
-        self.gradient = torch.zeros(self.schema.parameter_count)
+        self.gradient = torch.zeros_like(self.parameters)
         views = self.schema.views(self.vector)
         for name, tensor in travelling(module).items():
             tensor.data = views[name]
@@ -81,19 +95,18 @@ class _Workbench:
         self._counters = [b for b in module.buffers() if not b.is_floating_point() and id(b) not in frozen]
         self._counter_starts = [b.clone() for b in self._counters]
         self.mask: Tensor | None = None
-        self.first_moment = torch.zeros(0)
-        self.second_moment = torch.zeros(0)
+        self.first_moment = torch.zeros_like(self.parameters)
+        self.second_moment = torch.zeros_like(self.parameters)
 
     def load(self, job: Job) -> None:
-        count = self.schema.parameter_count
         self.vector.copy_(job.start)
         for counter, start in zip(self._counters, self._counter_starts, strict=True):
             counter.copy_(start)
         for i, dropout in enumerate(self.dropouts):
             dropout.generator.manual_seed(job.seed * 1009 + i)
         self.mask = job.mask
-        self.first_moment = torch.zeros(count)
-        self.second_moment = torch.zeros(count)
+        self.first_moment.zero_()
+        self.second_moment.zero_()
 
     def restore_buffers(self, began: Tensor) -> None:
         """Buffers outside the mask (statistics of a layer that does not train): a forward pass moves them, no gradient

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from polytempo.core.errors import UserError
 from polytempo.core.model.frozen import copy_of
+from polytempo.learn.accelerator import CPU, Resident, own_stream
 from polytempo.learn.flat import live_in_vector
 
 CHUNK = 1000
@@ -23,18 +24,21 @@ class Outputs(Protocol):
 class Forward:
     """A module as a function of its weights and samples; may be called from several threads at once."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, device: torch.device = CPU, resident: Resident | None = None) -> None:
         self._module = module
+        self._device = device
+        self._resident = resident or Resident(device)
         self._own = threading.local()
 
     def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray | None = None) -> Tensor:
         module, vector = self._workbench()
-        vector.copy_(weights)
-        with torch.inference_mode():
+        with self._own.stream, torch.inference_mode():
+            vector.copy_(weights)
+            x = self._resident(x)
             if rows is None:
-                return torch.cat([module(chunk) for chunk in x.split(CHUNK)])
-            chunks = [module(x[torch.from_numpy(rows[i : i + CHUNK])]) for i in range(0, len(rows), CHUNK)]
-        return torch.cat(chunks)
+                return torch.cat([module(chunk) for chunk in x.split(CHUNK)]).cpu()
+            chosen = torch.from_numpy(rows).to(self._device)
+            return torch.cat([module(x[some]) for some in chosen.split(CHUNK)]).cpu()
 
     def features(self, weights: Tensor, x: Tensor, rows: np.ndarray) -> Tensor:
         """What the model's last linear layer is given for these rows."""
@@ -52,6 +56,7 @@ class Forward:
     def _workbench(self) -> tuple[nn.Module, Tensor]:
         if not hasattr(self._own, "module"):
             torch.set_num_threads(1)
+            self._own.stream = own_stream(self._device)
             self._own.module = copy_of(self._module).eval()
             self._own.vector = live_in_vector(self._own.module)
             self._own.module.requires_grad_(False)

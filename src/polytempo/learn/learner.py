@@ -84,9 +84,10 @@ def _made_again(
     loss: Loss,
     metric: Metric | PerSample,
     probe: tuple[Tensor, Tensor] | None,
+    device: str,
     layers: PrivateLayers,
 ) -> "Learner":
-    return _with_layers(Learner(module, engine, loss, metric, probe), layers)
+    return _with_layers(Learner(module, engine, loss, metric, probe, device), layers)
 
 
 def _with_layers(learner: "Learner", layers: PrivateLayers) -> "Learner":
@@ -115,13 +116,14 @@ class Learner:
         loss: Loss = F.cross_entropy,
         metric: Metric | PerSample = ACCURACY,
         probe: tuple[Tensor, Tensor] | None = None,
+        device: str = "cpu",
     ) -> None:
-        self._made_of = module, engine, loss, metric, probe
+        self._made_of = module, engine, loss, metric, probe, device
         self.layers = PrivateLayers(schema_of(module))
         self._normalises_batches = any(
             isinstance(part, _BatchNorm) for part in set(module.modules()) - set(frozen_parts(module))
         )
-        self.engine = make_engine(engine, module, loss)
+        self.engine = make_engine(engine, module, loss, device)
         self.metric = as_metric(metric)
         self.scorer = Scorer(module, loss, self.metric, self.engine.outputs)
         if probe is not None:
@@ -272,6 +274,7 @@ def make_learner(
     probe: tuple[np.ndarray, np.ndarray] | None = None,
     own: Mapping[str, Any] | None = None,
     goal: Goal = goals["classification"],
+    device: str = "cpu",
 ) -> tuple[Learner, Tensor]:
     """A learner for a model by name and, where they are not those of the goal, loss and metric by name; and the weights
     that the model begins with. ``own``: model, loss and metric that are given as objects."""
@@ -284,7 +287,7 @@ def make_learner(
             f"metric is accuracy, and labels of the goal {goal.name} are no classes. Take {goal.metric.name}."
         )
     samples = None if probe is None else (torch.from_numpy(probe[0]), torch.from_numpy(probe[1]))
-    return Learner(module, engine, loss_of, metric_of, samples), initial_vector(module)
+    return Learner(module, engine, loss_of, metric_of, samples, device), initial_vector(module)
 
 
 def _plain(answer: Any) -> Any:

@@ -91,6 +91,7 @@ class Experiment(StrategySettings):
         None, ge=1, description="evaluate so many clients, drawn once at random, in place of all"
     )
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
+    device: Literal["cpu", "cuda", "mps"] = Field("cpu", description="where torch computes; not cpu: the eager engine")
     executor: Annotated[str, AfterValidator(check_executor)] = Field(
         "threads", description="where training is computed: threads, ray or ray:ADDRESS; changes no result"
     )

@@ -80,7 +80,7 @@ def make_world(experiment: Experiment, strategy: Strategy) -> tuple[World, Tenso
     inputs = inputs_of(dataset)
     probe = federation.dataset.samples_to_try()
     own = {setting: e.own(setting) for setting in ("model", "loss", "metric")}
-    learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe, own, goal)
+    learner, initial = make_learner(e.model, inputs, e.seed, e.engine, e.loss, e.metric, probe, own, goal, e.device)
     if e.init is not None:
         initial = read_vector(e.init, learner.schema.size)
     learner = learner.with_private(e.personal_layers or strategy.personal_layers, initial)
