@@ -1,12 +1,13 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
 # `make test-extras` installs everything optional into .venv-extras and runs the tests that need it.
+# `make test-wheels` builds two versions of the package and upgrades a service of two servers from one to the other.
 # `make crash-states` tries thousands of states that a power cut may leave of a journal (minutes; needs Linux and cc).
 # `make bench DATA_DIR=...` measures what docs/results says, on the MNIST, CIFAR-10 and AG News in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
-.PHONY: demo test test-extras crash-states bench clean
+.PHONY: demo test test-extras test-wheels crash-states bench clean
 
 demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --partition dirichlet:0.3 --test-share 0.5 \
@@ -23,6 +24,9 @@ test-extras: .venv-extras/installed
 	POLYTEMPO_TEST_EXTRAS=required .venv-extras/bin/pytest -n 2 -rs tests/contract/test_adapters.py tests/examples \
 		tests/report/test_comparison.py tests/sweeps tests/track tests/world/data
 
+test-wheels: .venv/installed-test
+	$(BIN)/pytest -m wheels tests/serve/process/test_rolling_upgrade.py
+
 crash-states: .venv/installed-test
 	POLYTEMPO_CRASH_STATES=all $(BIN)/pytest -s tests/serve/journal/test_crash_states.py
 
@@ -37,6 +41,8 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/micro/exchanges.py
 	$(BIN)/python benchmarks/service/serving_load.py
 	$(BIN)/python benchmarks/service/serving_load.py --soak 600
+	$(BIN)/python benchmarks/service/store_load.py
+	$(BIN)/python benchmarks/service/failover.py --out results/failovers.jsonl
 	$(BIN)/python benchmarks/service/serving_faults.py
 	$(BIN)/python benchmarks/micro/encoding.py
 	$(BIN)/python benchmarks/micro/screening.py
