@@ -1,24 +1,33 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
+# Where node and npm are installed, it installs the packages of the client for Node too, and tests it.
 # `make test-extras` installs everything optional into .venv-extras and runs the tests that need it.
 # `make test-wheels` builds two versions of the package and upgrades a service of two servers from one to the other.
+# `make test-ray` runs every strategy on a Ray cluster of three nodes, one of which is killed (a quarter of an hour).
 # `make crash-states` tries thousands of states that a power cut may leave of a journal (minutes; needs Linux and cc).
 # `make bench DATA_DIR=...` measures what docs/results says, on the MNIST, CIFAR-10 and AG News in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
-.PHONY: demo test test-extras test-wheels crash-states bench clean
+.PHONY: demo test test-ray test-extras test-wheels crash-states bench clean
 
 demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --partition dirichlet:0.3 --test-share 0.5 \
 		--seeds 1 --time 1200 --target 0.9
 
-test: .venv/installed-test
+test: .venv/installed-test $(if $(shell command -v npm),client/node/node_modules/installed)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 client/src/polytempo_client
 	$(BIN)/pytest -n 2 -rs
+
+# Without a network its tests are skipped.
+client/node/node_modules/installed: client/node/package-lock.json
+	-npm ci --prefix client/node --silent --no-fund --no-audit && touch $@
+
+test-ray: .venv/installed-test
+	$(BIN)/pytest -m ray -n 1 tests/sim/executors
 
 test-extras: .venv-extras/installed
 	POLYTEMPO_TEST_EXTRAS=required .venv-extras/bin/pytest -n 2 -rs tests/contract/test_adapters.py tests/examples \
@@ -50,9 +59,7 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/service/soak.py
 	$(BIN)/python benchmarks/client/footprint.py
 	$(BIN)/python benchmarks/client/exchange.py
-	for bench in casa-table1 casa-table2 casa-ablation casa-buffer casa-sparsity \
-		fedcompass-table1 fedcompass-table3 fedcompass-speed-change \
-		pace-table2 pace-table3 pace-table4 pace-ablation robust compression; do \
+	for bench in robust compression echopfl-promise natural concerto; do \
 		$(BIN)/polytempo bench $$bench $(if $(DATA),$(DATA),--quick) || exit 1; \
 	done
 
@@ -65,10 +72,10 @@ bench: .venv/installed-test
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ./client --editable '.[test]'
 	touch $@
 
-.venv-extras/installed: pyproject.toml constraints.txt
+.venv-extras/installed: pyproject.toml client/pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-extras
-	.venv-extras/bin/pip install --quiet --constraint constraints.txt --editable '.[test-extras]'
+	.venv-extras/bin/pip install --quiet --constraint constraints.txt --editable ./client --editable '.[test-extras]'
 	touch $@
 
 clean:
-	rm -rf .venv .venv-extras build dist src/*.egg-info client/build client/dist client/src/*.egg-info
+	rm -rf .venv .venv-extras client/node/node_modules build dist src/*.egg-info client/build client/dist client/src/*.egg-info

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from polytempo.api import compare, simulate
+    from polytempo.core.errors import StrategyError
     from polytempo.learn.goals import Goal
     from polytempo.learn.metrics import Metric
     from polytempo.report.comparison import Comparison
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from polytempo.sweeps.running import sweep
     from polytempo.track.callback import Callback
     from polytempo_client.client import Client
+    from polytempo_client.errors import UserError
     from polytempo_client.model.encodings import Encodings
     from polytempo_client.privacy import Privacy
     from polytempo_client.updates.ledger import Ledger
@@ -28,6 +30,8 @@ __all__ = [
     "Metric",
     "Privacy",
     "Run",
+    "StrategyError",
+    "UserError",
     "compare",
     "differences",
     "judged",
@@ -45,6 +49,8 @@ _HOMES = {
     "Metric": "polytempo.learn.metrics",
     "Privacy": "polytempo_client.privacy",
     "Run": "polytempo.report.run",
+    "StrategyError": "polytempo.core.errors",
+    "UserError": "polytempo_client.errors",
     "compare": "polytempo.api",
     "differences": "polytempo.report.differences",
     "judged": "polytempo_client.updates.own_rule",

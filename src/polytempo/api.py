@@ -1,25 +1,25 @@
 """The Python interface: ``simulate`` runs a strategy and returns a Run with its figures, history and plots,
 ``compare`` runs several under the same conditions and returns a Comparison."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 from polytempo.core.errors import UserError
-from polytempo.core.given import described
+from polytempo.core.given import digest_of
 from polytempo.report.comparison import Comparison
-from polytempo.report.notebook import Show, live_progress
+from polytempo.report.notebook import Show, live_progress, runs_line
 from polytempo.report.run import Run
 from polytempo.sim.comparing import experiments_to_compare
 from polytempo.sim.directory import is_finished
-from polytempo.sim.executors.side_by_side import Report, Task, side_by_side
+from polytempo.sim.executors.side_by_side import PlannedRun, Report, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
 from polytempo.track.callback import Callback
-from polytempo.track.trackers import import_callback, make_trackers
+from polytempo.track.trackers import make_callbacks
 from polytempo.track.watching import Callbacks
 
 
@@ -44,7 +44,7 @@ def simulate(
     directory = None if out is None else Path(out)
     with _shown(progress) as begun:
         show = begun(experiment.strategy)
-        return simulate_experiment(experiment, directory, show, objects, callbacks=_told(callbacks, track))
+        return simulate_experiment(experiment, directory, show, objects, callbacks=make_callbacks(callbacks, track))
 
 
 def simulate_experiment(
@@ -93,15 +93,19 @@ def compare(
     or, with an executor on Ray, as its tasks; ``finished`` is told how many are."""
     experiments = experiments_to_compare(strategies, seeds, parameters or {}, settings)
     directory = None if out is None else Path(out)
+    labels = _labels(strategies, experiments, seeds)
     if jobs > 1:
-        _make_side_by_side(experiments, directory, jobs, finished or (lambda *_: None), callbacks, track)
+        if directory is None:
+            raise UserError(f"jobs is {jobs}, and runs side by side lie in directories. Expected out, too.")
+        with runs_line(finished or (None if progress is None else False), "compare") as tell:
+            _make_side_by_side(experiments, [directory / label for label in labels], jobs, tell, callbacks, track)
     runs: list[Run] = []
     with _shown(progress) as begun:
-        for label, experiment in zip(_labels(experiments), experiments, strict=True):
+        for label, experiment in zip(labels, experiments, strict=True):
             numbered = f"{label} ({len(runs) + 1} of {len(experiments)})"
             if begin is not None:
                 begin(numbered)
-            place, told = None if directory is None else directory / label, _told(callbacks, track)
+            place, told = None if directory is None else directory / label, make_callbacks(callbacks, track)
             runs.append(simulate_experiment(experiment, place, begun(numbered), reuse=True, callbacks=told))
     comparison = Comparison(tuple(runs))
     if directory is not None:
@@ -111,44 +115,47 @@ def compare(
 
 def _make_side_by_side(
     experiments: Sequence[Experiment],
-    directory: Path | None,
+    places: Sequence[Path],
     jobs: int,
-    finished: Report,
+    finished: Report | None,
     callbacks: Sequence[Callback | str],
     track: str | Sequence[str],
 ) -> None:
     """Leave finished runs in their directories."""
-    if directory is None:
-        raise UserError(f"jobs is {jobs}, and runs side by side lie in directories. Expected out, too.")
     if not all(isinstance(one, str) for one in callbacks):
         raise UserError(f"jobs is {jobs}, and other processes have no callbacks of this one. Expected import paths.")
     tasks = [
-        Task(label, experiment, directory / label, (tuple(callbacks), track))
-        for label, experiment in zip(_labels(experiments), experiments, strict=True)
-        if not is_finished(experiment, directory / label)
+        PlannedRun(place.name, experiment, place, (tuple(callbacks), track))
+        for place, experiment in zip(places, experiments, strict=True)
+        if not is_finished(experiment, place)
     ]
+    tell = finished or (lambda *_: None)
     done = len(experiments) - len(tasks)
-    finished(done, len(experiments), "")
+    tell(done, len(experiments), "")
     for place, _ in side_by_side(_make_one, tasks, jobs):
         done += 1
-        finished(done, len(experiments), tasks[place].label)
+        tell(done, len(experiments), tasks[place].label)
 
 
 def _make_one(
     experiment: Experiment, directory: Path, callbacks: Sequence[Callback | str], track: str | Sequence[str]
 ) -> None:
-    simulate_experiment(experiment, directory, callbacks=_told(callbacks, track))
+    simulate_experiment(experiment, directory, callbacks=make_callbacks(callbacks, track))
 
 
-def _labels(experiments: Sequence[Experiment]) -> list[str]:
-    """The names of their directories in a comparison. Of instances of one class, the second has a 2 behind its name."""
-    labels: list[str] = []
-    for experiment in experiments:
-        name, seed, number = fit_for_a_path(experiment.strategy), experiment.seed, 2
-        label = f"{name}-seed{seed}"
-        while label in labels:
-            label, number = f"{name}-{number}-seed{seed}", number + 1
-        labels.append(label)
+def _labels(
+    strategies: Sequence[str | type[Strategy] | Strategy], experiments: Sequence[Experiment], seeds: int
+) -> list[str]:
+    """The names of their directories in a comparison: the same ones whatever is compared beside them. Instances are
+    told apart by their parameters."""
+    given = [strategy for strategy in strategies for _ in range(seeds)]
+    labels = []
+    for strategy, experiment in zip(given, experiments, strict=True):
+        own = f"-{digest_of(experiment.parameters)[:8]}" if isinstance(strategy, Strategy) else ""
+        labels.append(f"{fit_for_a_path(experiment.strategy)}{own}-seed{experiment.seed}")
+    twice = [label for label in labels if labels.count(label) > 1]
+    if twice:
+        raise UserError(f"Two strategies would have the directory {twice[0]}. Give their classes different names.")
     return labels
 
 
@@ -165,11 +172,3 @@ def _shown(progress: Show | Literal[False] | None) -> Iterator[Callable[[str], S
             yield begin
     else:
         yield lambda label: progress or None
-
-
-def _told(callbacks: Sequence[Callback | str], track: str | Sequence[str]) -> list[Callback]:
-    """The callbacks of one run: the objects as they are, import paths and trackers made anew."""
-    if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
-        raise UserError(f"callbacks is {described(callbacks)}. Expected a list of callbacks, or of their import paths.")
-    own = [import_callback(one) if isinstance(one, str) else one for one in callbacks]
-    return [*own, *make_trackers([track] if isinstance(track, str) else track)]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from polytempo.cli import benching
 from polytempo.cli import main as cli
 from polytempo.papers import benches
 from polytempo.sim.experiment import make_experiment
@@ -218,8 +219,8 @@ def write_bad_files(folder):
         (["run", "misplaced.toml"], "preset is a parameter of casa"),
         (["report", "nowhere"], "No finished run"),
         (["list", "strategy"], "Did you mean 'strategies'"),
-        (["bench", "baseline"], "Did you mean 'baselines'"),
-        (["bench", "casa-table1", "--only", "mnist-mpl"], "Did you mean 'mnist-mlp'"),
+        (["bench", "casa-tabel1"], "Did you mean 'casa-table1'"),
+        (["bench", "casa-table1", "--only", "mnits"], "Did you mean 'mnist'"),
         (["bench", "casa-table1", "--row", "cassa"], "Did you mean 'casa'"),
         (["data", "get", "mnits"], "Did you mean 'mnist'"),
         (["data", "get", "mnist"], "mirror"),
@@ -346,16 +347,16 @@ def test_where_data_lie_and_how_many_threads_train_are_no_settings_of_a_result()
 
 
 def test_a_bench_writes_its_quick_table(polytempo, tmp_path, monkeypatch):
-    full = benches["baselines"]
-    monkeypatch.setattr(cli, "benches", {"baselines": replace(full, quick={**full.quick, "updates": 40, "clients": 5})})
-    code, out, _ = polytempo(
-        "bench", "baselines", "--quick", "--seeds", 1, "--row", "fedbuff", "--row", "fedavg", "--quiet"
-    )
+    full = benches["robust"]
+    quick = replace(full, quick={**full.quick, "updates": 40, "clients": 5})
+    monkeypatch.setattr(benching, "benches", {"robust": quick})
+    only = ("--only", "iid-clean", "--row", "fedbuff", "--row", "fedavg")
+    code, out, _ = polytempo("bench", "robust", "--quick", "--seeds", 1, *only, "--quiet")
     assert (code, "fedbuff" in out) == (0, True)
-    made = tmp_path / "results/baselines-quick"
-    assert [row["label"] for row in json.loads((made / "mnist-mlp.json").read_text())["rows"]] == ["fedavg", "fedbuff"]
-    assert (made / "mnist-mlp.md").read_text().startswith("# CASA")
-    assert {"mnist-mlp.svg", "mnist-mlp.html"} <= {path.name for path in made.iterdir()}
+    made = tmp_path / "results/robust-quick"
+    assert {row["label"] for row in json.loads((made / "iid-clean.json").read_text())["rows"]} == {"fedavg", "fedbuff"}
+    assert (made / "iid-clean.md").read_text().startswith("# Robustness")
+    assert {"iid-clean.svg", "iid-clean.html"} <= {path.name for path in made.iterdir()}
 
 
 def test_run_says_which_defences_are_on_and_keeps_json_clean(polytempo):

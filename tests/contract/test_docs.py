@@ -23,6 +23,7 @@ DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
     ROOT / "client/README.md",
+    ROOT / "client/node/README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "deploy/README.md",
     *sorted(DOCS.rglob("*.md")),

@@ -69,7 +69,7 @@ def test_rounds_are_those_of_plain_torch(world, strategy, mu):
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
 def test_fedasync_is_that_of_plain_torch(world, rho):
-    done, served = run(world, "fedasync", rho=rho)
+    done, served = run(world, "fedasync", proximal=rho)
     _, module = world
     versions = [initial_vector(module)]
     for row in done.update_log:

@@ -22,6 +22,30 @@ class Net(nn.Module):
         return self.linear(x) * self.factor
 
 
+class Hidden(Net):
+    def __init__(self, factor):
+        super().__init__()
+        self._factor = factor
+
+
+def hidden(factor):
+    net = ones()
+    net.__class__ = Hidden
+    net._factor = factor
+    return net
+
+
+def with_list(*numbers):
+    return type("Own", (), {"numbers": list(numbers)})
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
 def power(exponent):
     return lambda x: x**exponent
 
@@ -51,6 +75,11 @@ def ones(factor=1):
 )
 def test_equal_objects_have_equal_digests_and_others_have_not(one, same, other):
     assert digest_of(one) == digest_of(same) != digest_of(other)
+
+
+@pytest.mark.parametrize("made", [hidden, with_list, Slotted])
+def test_whatever_an_object_keeps_counts(made):
+    assert digest_of(made(1)) == digest_of(made(1)) != digest_of(made(9))
 
 
 def test_the_code_of_a_class_counts():

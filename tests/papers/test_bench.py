@@ -6,6 +6,7 @@ import torch
 
 from polytempo.core.errors import UserError
 from polytempo.papers import Bench, Case, Column, Table, benches, part_of, quick_form, run_bench
+from polytempo.papers.tables import Kept
 from polytempo.sim.experiment import make_experiment
 from polytempo.strategies import RECONSTRUCTED
 from polytempo.testing import Planted
@@ -32,7 +33,7 @@ def _without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(chosen, out):
-    return run_bench(chosen, chosen, out, None, lambda label: None, lambda standing: None)
+    return run_bench(chosen, chosen, Kept(out), lambda label: None, lambda standing: None)
 
 
 def fedavg(**others):
@@ -55,7 +56,8 @@ def test_every_base_is_a_row_of_the_same_table(name):
     for each in benches[name].tables:
         labels = [case.label for case in each.cases]
         assert len(set(labels)) == len(labels)
-        assert {case.base for case in each.cases} - {None} <= set(labels)
+        bases = {case.base for case in each.cases} | {column.base for column in (*each.columns, *each.kept)}
+        assert bases - {None} <= set(labels)
 
 
 def test_a_figure_may_compare_a_run_with_that_of_the_base_of_the_same_seed(tmp_path):
@@ -196,7 +198,7 @@ def test_an_overview_keeps_the_tables_of_earlier_runs(tmp_path):
     tables = [replace(table(name, [fedavg(base="fedavg")], (UPDATES,)), heading=name) for name in ("one", "two")]
     whole = replace(bench(*tables), overview=UPDATES)
     for name in ("two", "one"):
-        *_, written = run_bench(part_of(whole, [name], []), whole, tmp_path, None, lambda _: None, lambda _: None)
+        *_, written = run_bench(part_of(whole, [name], []), whole, Kept(tmp_path), lambda _: None, lambda _: None)
     assert "| method | one | two |" in written.read_text()
 
 

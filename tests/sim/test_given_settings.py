@@ -282,3 +282,10 @@ def test_data_with_tokens_have_whole_numbers():
     dataset = make_experiment(strategy="fedasync", data=(tokens, [0, 1, 0, 1]), vocabulary=12).own("data")
     assert dataset == replace(dataset, vocabulary=12)
     assert dataset.x.dtype == np.int64
+
+
+def test_a_parameter_that_is_given_as_a_setting_is_told_where_it_belongs() -> None:
+    with pytest.raises(UserError, match=r"preset is a parameter of casa.*Give parameters=\{'preset': 'paper'\}"):
+        make_experiment(strategy="casa", preset="paper")
+    with pytest.raises(UserError, match="cfl has no presets"):
+        make_experiment(strategy="cfl", parameters={"preset": "paper"}).check()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -10,6 +11,7 @@ from polytempo.core.errors import UserError
 from polytempo.learn.models import models
 from polytempo.learn.questions import questions
 from polytempo.papers import benches
+from polytempo.report.csv_table import csv_text
 from polytempo.strategies import RECONSTRUCTED, strategies
 from polytempo.world.data import datasets
 from polytempo.world.device_types import DeviceType, device_types
@@ -67,16 +69,23 @@ TABLES = {
 }
 
 
-def rows_of(what: str) -> list[tuple[str, str]]:
-    """Names and summaries of all things of one kind."""
+def print_listing(what: str, as_csv: bool) -> None:
+    """All things of one kind, as a table or as CSV."""
+    if as_csv:
+        print(csv_text(["name", "summary"], _rows_of(what)), end="")
+    else:
+        Console().print(_table_of(what))
+
+
+def _rows_of(what: str) -> list[tuple[str, str]]:
+    """Names and summaries."""
     if what not in TABLES:
         raise UserError(unknown("list", what, TABLES))
     return list(TABLES[what]())
 
 
-def listing(what: str) -> Table:
-    """A table of all things of one kind."""
-    rows = rows_of(what)
+def _table_of(what: str) -> Table:
+    rows = _rows_of(what)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(max_width=30, overflow="fold", style="bold")
     table.add_column()

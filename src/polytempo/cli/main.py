@@ -5,7 +5,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,14 +15,17 @@ from rich.console import Console
 from polytempo import api
 from polytempo.api import fit_for_a_path, simulate_experiment
 from polytempo.cli.access import certs, codes, enrol, release, tokens
+from polytempo.cli.advising import advise
 from polytempo.cli.backups import backup, restore
+from polytempo.cli.benching import bench
+from polytempo.cli.claiming import claims
 from polytempo.cli.conforming import conform
 from polytempo.cli.devices import devices
 from polytempo.cli.directories import continuable, new_directory
 from polytempo.cli.erasing import erase
 from polytempo.cli.exporting import export
 from polytempo.cli.journals import replay, status
-from polytempo.cli.listing import TABLES, listing, rows_of
+from polytempo.cli.listing import TABLES, print_listing
 from polytempo.cli.moving import move
 from polytempo.cli.options import (
     AllowImport,
@@ -46,9 +48,8 @@ from polytempo.cli.serving import join, serve
 from polytempo.cli.several import hand_over, settings
 from polytempo.cli.sweeping import sweep
 from polytempo.core.errors import StrategyError, UserError, exit_code
-from polytempo.papers import benches, part_of, quick_form, run_bench
-from polytempo.report.comparison import find_runs
-from polytempo.report.csv_table import bench_csv, comparison_csv, csv_text
+from polytempo.report.comparison import distinct, find_runs
+from polytempo.report.csv_table import comparison_csv
 from polytempo.report.facts.numbers import counted
 from polytempo.report.run import Run
 from polytempo.report.table import rich_table
@@ -162,6 +163,7 @@ def compare(
 
 
 app.command()(sweep)
+app.command()(advise)
 
 
 @app.command()
@@ -190,6 +192,7 @@ def report(
         runs += map(Run.load, found)
         if not found:
             print(f"polytempo: {directory} holds no finished run and is left out.", file=sys.stderr)
+    runs = distinct(runs)
     if not runs:
         raise UserError("No finished run was found. Expected directories that polytempo run or compare wrote.")
     saved = [] if figures is None else save_figures(runs, figures, form, width, graph_at)
@@ -201,42 +204,11 @@ def report(
 @app.command("list")
 def list_(what: Annotated[str, typer.Argument(help=", ".join(TABLES))], as_csv: Csv = False) -> None:
     """List the strategies, data sets, models, partitions or devices there are."""
-    if as_csv:
-        print(csv_text(["name", "summary"], rows_of(what)), end="")
-    else:
-        Console().print(listing(what))
+    print_listing(what, as_csv)
 
 
-@app.command()
-def bench(
-    name: Annotated[str, typer.Argument(help="name of a benchmark, or list")],
-    quick: Annotated[bool, typer.Option("--quick", help="the first tables, on digits, in a few minutes")] = False,
-    only: Annotated[list[str], typer.Option(help="run only this table; may be repeated")] = [],  # noqa: B006
-    row: Annotated[list[str], typer.Option(help="run only this row, by its label; may be repeated")] = [],  # noqa: B006
-    seeds: Annotated[int | None, typer.Option(min=1, help="runs per row")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="where data sets lie")] = None,
-    jobs: Jobs = 1,
-    executor: Annotated[str, typer.Option(help="where runs are computed: threads, ray or ray:ADDRESS")] = "threads",
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("results"),
-    as_csv: Csv = False,
-    quiet: Quiet = False,
-) -> None:
-    """Run what a paper shows as an experiment: our figures beside the paper's. Goes on where it was interrupted."""
-    if name == "list":
-        list_("benches", as_csv)
-        return
-    chosen = part_of(benches[name], only, row)
-    chosen = replace(quick_form(chosen) if quick else chosen, seeds=seeds or chosen.seeds)
-    with progress_bar(quiet) as bar, continuable(f"--out {out}"):
-        written = run_bench(chosen, benches[name], out, data_dir, bar.begin, bar.show, jobs, executor)
-    if as_csv:
-        data = [path for table in written if (path := table.with_suffix(".json")).exists()]
-        print("\n".join(bench_csv(json.loads(path.read_text())) for path in data), end="")
-    else:
-        print(*(f"{table.read_text()}\n" for table in written), sep="", end="")
-    Console(stderr=as_csv).print(f"Written to {out / chosen.name}", soft_wrap=True)
-
-
+app.command()(bench)
+app.command()(claims)
 app.command()(new)
 
 SERVICE = (serve, join, status, replay, devices, export, certs, tokens, codes, enrol, release)

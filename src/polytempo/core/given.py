@@ -17,6 +17,11 @@ from torch import Tensor, nn
 
 OTHERS_CODE = ("builtins", "torch", "numpy", "abc", "typing", "collections", "functools")
 """Packages whose classes are known by their name."""
+TORCH_S_OWN = frozenset(vars(nn.Module()))
+"""What torch keeps in every module. Parameters, buffers and parts are fed by themselves."""
+PLAIN = (bool, int, float, complex, str, bytes, tuple, list, set, frozenset, Mapping)
+DATA = (*PLAIN, np.ndarray, Tensor, nn.Module, partial)
+"""Members of a class that are values and not code."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +134,11 @@ class _Feeder:
         elif isinstance(thing, type):
             self._class(thing)
         elif isinstance(thing, nn.Module):
-            own = {name: value for name, value in vars(thing).items() if name[0] != "_" and name != "training"}
+            own = {name: value for name, value in vars(thing).items() if name not in TORCH_S_OWN}
             tensors = [dict(thing._parameters), dict(thing._buffers), dict(thing._modules)]
             self._all("module", [type(thing), own, *tensors])
         else:
-            self._all("object", [type(thing), getattr(thing, "__dict__", None)])
+            self._all("object", [type(thing), getattr(thing, "__dict__", None), _slots(thing)])
 
     def _class(self, cls: type) -> None:
         self._word("class", cls.__qualname__)
@@ -141,8 +146,8 @@ class _Feeder:
             self._word("from", cls.__module__)
             return
         for name, value in sorted(vars(cls).items()):
-            plain = not name.startswith("__") and isinstance(value, int | float | str | tuple)
-            if plain or isinstance(value, FunctionType | staticmethod | classmethod | property):
+            own = not name.startswith("__") and isinstance(value, DATA)
+            if own or isinstance(value, FunctionType | staticmethod | classmethod | property):
                 self._word("member", name)
                 self.feed(value)
         self._all("bases", list(cls.__bases__))
@@ -159,6 +164,13 @@ class _Feeder:
 
     def _word(self, kind: str, value: object) -> None:
         self.hash.update(f"{kind}:{value!r};".encode())
+
+
+def _slots(thing: object) -> dict[str, object]:
+    """The attributes of an object that are not in its ``__dict__``."""
+    slots = [vars(cls).get("__slots__", ()) for cls in type(thing).__mro__]
+    names = {name for one in slots for name in ([one] if isinstance(one, str) else one)} - {"__dict__", "__weakref__"}
+    return {name: getattr(thing, name) for name in sorted(names) if hasattr(thing, name)}
 
 
 def _is_filled(cell: Any) -> bool:

@@ -5,6 +5,9 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+ENGINE = 2
+"""Counted up with every change after which equal settings train or score to other bits."""
+
 
 def versions() -> dict[str, str]:
     """What a bit-identical repetition needs to be the same."""
@@ -22,7 +25,8 @@ def machine() -> dict[str, str]:
 @cache
 def _found() -> tuple[tuple[str, str], ...]:
     packages = ("polytempo", "torch", "numpy", "scipy", "scikit-learn", "numba")
-    return *((name, version(name)) for name in packages), ("python", platform.python_version()), ("cpu", _cpu())
+    found = ((name, version(name)) for name in packages)
+    return *found, ("engine", str(ENGINE)), ("python", platform.python_version()), ("cpu", _cpu())
 
 
 def _cpu() -> str:

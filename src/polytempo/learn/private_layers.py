@@ -132,8 +132,8 @@ def _tensors_of(model: Schema, layer: str) -> list[str]:
     if layer not in (HEAD, BODY):
         layers = dict.fromkeys(name.rpartition(".")[0] or name for name in model.names)
         raise UserError(
-            f"personal_layers names {layer!r}, which is no layer of the model. Expected {HEAD}, {BODY}, or some of its "
-            f"layers: {', '.join(layers)}."
+            f"personal_layers names {layer!r}, which is no layer of the model that trains. Expected {HEAD}, {BODY}, "
+            f"or some of its layers: {', '.join(layers)}."
         )
     head = _inside(model, HEAD) or _inside(model, model.last_layer)
     return head if layer == HEAD else [name for name in model.names if name not in head]

@@ -29,12 +29,19 @@ class Scorer:
         metric: Metric = ACCURACY,
         outputs: Outputs | None = None,
     ) -> None:
-        forward = Forward(module)
-        self.outputs: Outputs = outputs or forward.outputs
-        self.features = forward.features
+        self._forward = Forward(module)
+        self._outputs = outputs or self._forward.outputs
         self._loss = loss
         self._metric = metric
         self._initial = initial_vector(module)
+
+    def outputs(self, weights: Tensor, x: Tensor, rows: np.ndarray | None = None) -> Tensor:
+        """The model's outputs for these rows, or for all."""
+        return self._outputs(weights, x, rows)
+
+    def features(self, weights: Tensor, x: Tensor, rows: np.ndarray) -> Tensor:
+        """What the model's last linear layer is given for these rows."""
+        return self._forward.features(weights, x, rows)
 
     def metric(self, weights: Tensor, x: Tensor, y: Tensor, rows: np.ndarray) -> np.ndarray:
         """The metric of each row, for accuracy 0 or 1; ``y`` holds the labels of these rows."""

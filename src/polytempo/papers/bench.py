@@ -11,6 +11,8 @@ from polytempo.report.run import Run
 from polytempo_client.imports import unknown
 
 benches: Registry["Bench"] = Registry("benchmark")
+FLAT_SHARE = 5
+"""A curve is flat that has not risen for a fifth of its run."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,21 @@ class Column:
     relative: bool = False
     """Divided by the figure of the row's base, seed by seed; for what can only be compared as a ratio."""
     compare: Callable[[Run, Run], float | None] | None = None
-    """Computed from a run and that of the row's base with the same seed, in place of a figure of the run alone."""
+    """Computed from a run and that of its base with the same seed, in place of a figure of the run alone."""
     of: Callable[[Run], float | None] | None = None
     """Computed from a run, in place of a figure that its result has."""
     base: str | None = None
-    """The label of the row by which relative figures of this column are divided, in place of the row's base."""
+    """The label of the row by which figures of this column are divided, or that they are compared with, in place of the
+    row's base."""
     missing: str = "–"
     """What stands where no run has it."""
+    varies: bool = False
+    """Does it differ when a run is made again, because it is real time?"""
+
+    @property
+    def is_time_to_target(self) -> bool:
+        """Is it the virtual time to the target, which a run may not reach?"""
+        return self.name == "time_to_target"
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,7 @@ class Case:
     paper: Mapping[str, float | None] = field(default_factory=dict)
     """The paper's figures by name, as far as it gives them; None where it says that the target was not reached."""
     base: str | None = None
-    """The label of the row by which relative figures are divided."""
+    """The label of the row by which relative figures are divided, and that runs are compared with."""
     rival: bool = False
     """Is it one of those of which the best is picked on the benchmark's choosing seed?"""
 
@@ -61,10 +71,24 @@ class Table:
     """Of all rows."""
     cases: Sequence[Case]
     columns: Sequence[Column]
+    kept: Sequence[Column] = ()
+    """Figures that are recorded and stand in no column: claims are about them."""
     block: str = ""
     """Where the table stands in the overview of a benchmark that has one: the title of the block, ..."""
     heading: str = ""
     """... and of its column there."""
+
+    def figures(self) -> Mapping[str, Column]:
+        """What is recorded of a run, by name: the figures of the columns, before they are divided, and those kept."""
+        known: dict[str, Column] = {}
+        for column in sorted((*self.columns, *self.kept), key=lambda column: column.relative):
+            known.setdefault(column.name, replace(column, relative=False))
+        return known
+
+    def base_of(self, case: "Case", column: Column) -> "Case | None":
+        """The row by which a row's figure in this column is divided, or that it is compared with."""
+        label = column.base or case.base
+        return next((other for other in self.cases if other.label == label), None)
 
 
 @dataclass(frozen=True)
@@ -87,8 +111,8 @@ class Bench:
     first_seed: int = 0
     """... this one on. Above 0 where settings were chosen on the seeds below."""
 
-    recorded: bool = False
-    """Does the package have records of its runs?"""
+    recorded: bool = True
+    """Are its runs recorded? All but those of quick forms are."""
     choosing_seed: int | None = None
     """Where the benchmark shows whether Concerto keeps its promises: the seed, none of those above, on which its best
     rival in each table is picked."""
@@ -150,8 +174,14 @@ def quick_form(bench: Bench) -> Bench:
     )
 
 
+def until_flat(updates: int, eval_every: int) -> dict[str, int]:
+    """The settings of a run that stops when its used accuracy has not been better for a fifth of its length."""
+    return {"updates": updates, "eval_every": eval_every, "patience": updates // FLAT_SHARE // eval_every}
+
+
 def _rows_of(table: Table, labels: Sequence[str]) -> list[Case]:
-    compared = [column for column in table.columns if column.relative or column.compare is not None]
+    columns = (*table.columns, *table.kept)
+    compared = [column for column in columns if column.relative or column.compare is not None]
     bases = {column.base or case.base for case in table.cases if case.label in labels for column in compared}
     return [case for case in table.cases if case.label in labels or case.label in bases]
 

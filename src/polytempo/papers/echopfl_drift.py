@@ -8,22 +8,14 @@ from typing import Any
 import numpy as np
 
 from polytempo.papers.bench import Case, Column, Table
-from polytempo.papers.echopfl import (
-    ALONE,
-    LITERAL,
-    METHODS,
-    MNIST,
-    NO_BROADCAST,
-    ON_DIGITS,
-    OWN,
-    SERVED,
-    add_bench,
-    echopfl,
-)
+from polytempo.papers.echopfl import LITERAL, METHODS, NO_BROADCAST, ON_DIGITS, SERVED, add_bench, echopfl
+from polytempo.papers.figures import ALONE, OFF, OWN, USED
 from polytempo.report.run import Run
 
 RECOVERED = 0.02
 """An accuracy is back when it is within two points of what it was."""
+SOON = 3
+"""Rounds within which the paper's is back."""
 
 
 def drift_times(run: Run) -> list[float]:
@@ -51,6 +43,19 @@ def rounds_to_recover(run: Run, _: Run) -> float | None:
             return None
         found.append(float(rounds[back[0]]))
     return _mean(found)
+
+
+def recovered_soon(run: Run, _: Run) -> float:
+    """1 if the accuracy was back within three rounds on average, else 0."""
+    rounds = rounds_to_recover(run, _)
+    return float(rounds is not None and rounds <= SOON)
+
+
+def lowest_after_start(run: Run) -> float | None:
+    """The lowest accuracy of the evaluations in the second half of the time before the first drift, and of all
+    after it."""
+    first, times = min(drift_times(run), default=None), run.over_evaluations("time")
+    return None if first is None else float(run.over_evaluations("accuracy")[times >= first / 2].min())
 
 
 def _around(run: Run) -> list[tuple[float, tuple[np.ndarray, np.ndarray]]]:
@@ -89,14 +94,17 @@ TWO_DAYS = {
 }
 TWO_DAYS_DEVICES = str(Path(__file__).parent / "devices" / "two-days.toml")
 MOVING = {
-    **MNIST,
+    "data": "mnist",
+    "model": "mlp",
+    "clients": 60,
     "partition": "groups",
     "devices": "slow:0.3x5",
+    "batch_size": 10,
     "steps": 12,
-    "epochs": None,
+    "test_share": 0.8,
+    "lr": 0.05,
     "time": 700.0,
     "eval_every": 60,
-    "target": None,
     "drift": [{"kind": "mixture", "clients": 0.3, "at": 350.0}],
 }
 DRIFTING: dict[str, dict[str, Any]] = {
@@ -109,6 +117,7 @@ DRIFTING: dict[str, dict[str, Any]] = {
     "echopfl, no broadcast": NO_BROADCAST,
     "echopfl, by loss": METHODS["echopfl, by loss"],
     "echopfl, by loss, no broadcast": echopfl(assignment="loss", broadcast="never"),
+    "concerto": METHODS["concerto"],
 }
 AFTER_A_DRIFT = (
     SERVED,
@@ -116,13 +125,17 @@ AFTER_A_DRIFT = (
     Column("after", "after it %", scale=100.0, digits=1, compare=after_drifts),
     Column("recovery", "rounds to recover", digits=1, compare=rounds_to_recover, missing="not back"),
     OWN,
+    USED,
+    *OFF,
     Column("clusters", "clusters", digits=1),
+    Column("lowest", "lowest %", scale=100.0, digits=1, of=lowest_after_start),
 )
 
 
 def _drifting(name: str, title: str, notes: str, settings: Mapping[str, Any]) -> Table:
     cases = [Case(label, case, base=ALONE) for label, case in DRIFTING.items()]
-    return Table(name, title, notes, settings, cases, AFTER_A_DRIFT, block="Served accuracy", heading=title)
+    kept = (Column("recovered_soon", "back within three rounds", compare=recovered_soon),)
+    return Table(name, title, notes, settings, cases, AFTER_A_DRIFT, kept, "Served accuracy", title)
 
 
 add_bench(

@@ -37,7 +37,8 @@ benches.add(
     Bench(
         "echopfl-promise",
         "EchoPFL: are slow clients served as well as by FedAsync?",
-        "Not from the paper. 30 % of the clients are slow by 5; FedAsync has its default parameters here.",
+        "Not from the paper. 30 % of the clients are slow by 5; FedAsync has its default parameters here, and is what "
+        "clients are compared with, not what they have alone.",
         [
             Table(
                 name,

@@ -1,10 +1,10 @@
-"""What is kept of the runs of a benchmark: one line per run with the figures of its table's columns. The lines of a
-recorded benchmark come with the package, so that its tables are written again without its runs."""
+"""What is kept of the runs of a benchmark: one line per run with the figures of its table. The lines come with the
+package, so that tables are written, and claims judged, without running anything."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from polytempo.core.errors import UserError
@@ -21,6 +21,8 @@ Measured = Mapping[str, Mapping[int, Figures]]
 """The figures of the runs of each row, by label and seed."""
 PUBLISHED = Path(__file__).parent / "results"
 """The records that come with the package, a file per benchmark."""
+DIGITS = 16
+"""Of a run's digest, which has 64: enough to tell runs apart."""
 
 
 def settings_hash(experiment: Experiment) -> str:
@@ -48,6 +50,16 @@ class Record:
     figures: Figures
     versions: Mapping[str, str]
     """What it was run with."""
+    digest: str | None = None
+    """The beginning of the run's digest: with equal versions, a run made again has the same."""
+    seconds: float | None = None
+    """What the run took. Other programs may have run beside it."""
+    flat: bool = False
+    """Was it stopped because its curve had been flat for a fifth of its length?"""
+
+    def same_versions(self, other: "Record") -> bool:
+        """Were both run with the same versions on the same kind of machine, so that equal seeds have equal bits?"""
+        return dict(self.versions) == dict(other.versions)
 
 
 class Records:
@@ -59,10 +71,18 @@ class Records:
         self._published = _read(published)
         self._known = {**_read(file), **self._published}
 
-    def figures(self, table: str, experiment: Experiment) -> Figures | None:
+    def record(self, table: str, experiment: Experiment) -> Record | None:
         """None of a run that is not known."""
-        record = self._known.get((table, settings_hash(experiment)))
+        return self._known.get((table, settings_hash(experiment)))
+
+    def figures(self, table: str, experiment: Experiment) -> Figures | None:
+        """Those of a run; None of one that is not known."""
+        record = self.record(table, experiment)
         return None if record is None else record.figures
+
+    def all(self) -> list[Record]:
+        """By table, row and seed."""
+        return sorted(self._known.values(), key=_place)
 
     def add(self, record: Record) -> None:
         """Keep a record, also in the file, to which others may be adding as well."""
@@ -76,9 +96,33 @@ class Records:
 
 def record_of(table: str, label: str, experiment: Experiment, run: Run, figures: Figures) -> Record:
     """A finished run, its figures to six digits."""
-    rounded = {name: None if value is None else float(f"{value:.6g}") for name, value in figures.items()}
-    e = experiment
-    return Record(table, label, e.strategy, e.seed, settings_hash(e), rounded, run.config["versions"])
+    return Record(
+        table=table,
+        label=label,
+        strategy=experiment.strategy,
+        seed=experiment.seed,
+        settings=settings_hash(experiment),
+        figures={name: None if value is None else float(f"{value:.6g}") for name, value in figures.items()},
+        versions=run.config["versions"],
+        digest=run.digest[:DIGITS],
+        seconds=round(run.wall_seconds, 1),
+        flat=was_flat(experiment, run),
+    )
+
+
+def was_flat(experiment: Experiment, run: Run) -> bool:
+    """Did the run stop because its curve was flat, before its planned updates, time or target?"""
+    if experiment.patience is None:
+        return False
+    used, past = run.over_evaluations("accuracy_used"), experiment.patience
+    complete = (experiment.updates is not None and run.updates >= experiment.updates) or (
+        experiment.time is not None and run.virtual_time >= experiment.time
+    )
+    return not complete and len(used) > past and not run.scale.better(used[-past:].max(), used[:-past].max())
+
+
+def _place(record: Record) -> tuple[str, str, int, str]:
+    return record.table, record.label, record.seed, record.settings
 
 
 def _read(path: Path | None) -> dict[tuple[str, str], Record]:
@@ -94,11 +138,15 @@ def _read(path: Path | None) -> dict[tuple[str, str], Record]:
 
 def _text(records: Iterable[Record]) -> str:
     """One line per record, by table, row and seed; versions, which most records share, apart."""
-    ordered = sorted(records, key=lambda record: (record.table, record.label, record.seed, record.settings))
     known: list[Mapping[str, str]] = []
     lines = []
-    for record in ordered:
+    for record in sorted(records, key=_place):
         if record.versions not in known:
             known.append(record.versions)
-        lines.append(json.dumps({**asdict(record), "versions": known.index(record.versions)}))
+        said = {name: value for name, value in asdict(record).items() if value != OPTIONAL.get(name, ...)}
+        lines.append(json.dumps({**said, "versions": known.index(record.versions)}))
     return f'{{"versions": {json.dumps(known)},\n"records": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+OPTIONAL = {field.name: field.default for field in fields(Record) if field.default is not MISSING}
+"""What a record leaves out where it is the default."""

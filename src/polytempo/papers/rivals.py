@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from polytempo.papers.bench import Case, Column, Table
-from polytempo.report.facts.alone import share_better_off, share_worse_off
+from polytempo.papers.figures import ALONE, OFF
 from polytempo.report.run import Run
 
-ALONE = "standalone"
 METHODS = (
     ALONE,
     "standalone-again",
@@ -72,8 +71,7 @@ COLUMNS = (
     USED,
     Column("accuracy", "served %", scale=100.0, digits=1),
     Column("accuracy_trained", "own %", scale=100.0, digits=1),
-    Column("better_off", "better off %", scale=100.0, digits=0, compare=share_better_off),
-    Column("worse_off", "worse off %", scale=100.0, digits=0, compare=share_worse_off),
+    *OFF,
     Column("bytes_down", "MB down / fedasync", relative=True, base="fedasync"),
     Column("time_to_alone", "time / standalone", compare=time_to_alone, missing="not reached"),
 )

@@ -1,5 +1,6 @@
 """Several runs side by side: methods under the same conditions, each with one seed or more."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polytempo.core.errors import UserError
-from polytempo.report.facts.contenders import Contender, contenders_of
+from polytempo.report.facts.contenders import NOT_SETTINGS, Contender, contenders_of
 from polytempo.report.frames import Row, frame_of
 from polytempo.report.run import Run
 from polytempo.report.table import comparison_figures, markdown_table
@@ -29,14 +30,14 @@ class Comparison:
 
     @classmethod
     def load(cls, *directories: Path | str) -> "Comparison":
-        """All finished runs in or below these directories."""
+        """All finished runs in or below these directories. A run that lies there twice counts once."""
         runs: list[Run] = []
         for directory in map(Path, directories):
             found = find_runs(directory)
             if not found:
                 raise UserError(f"{directory} holds no finished run: expected what polytempo run or compare wrote")
             runs += map(Run.load, found)
-        return cls(tuple(runs))
+        return cls(tuple(distinct(runs)))
 
     @cached_property
     def contenders(self) -> tuple[Contender, ...]:
@@ -137,6 +138,15 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(self.methods)}: {len(self)} runs>"
+
+
+def distinct(runs: Sequence[Run]) -> list[Run]:
+    """Each run once, also where it lies in two directories."""
+    found: dict[tuple[str, int, str], Run] = {}
+    for run in runs:
+        settings = {name: value for name, value in run.config.items() if name not in NOT_SETTINGS}
+        found.setdefault((run.strategy, run.seed, json.dumps(settings, sort_keys=True, default=str)), run)
+    return list(found.values())
 
 
 def find_runs(directory: Path) -> list[Path]:

@@ -10,8 +10,8 @@ SCALARS = (bool, int, float, str, np.generic)
 
 
 def frame_of(rows: Sequence[Row]) -> Any:
-    """One column for each name under which some row has a number or a text, and none has more than that. A row that
-    lacks it has NaN there, or None among texts. Whole numbers stay whole where no row lacks them."""
+    """One column per name. Columns with anything but numbers or text are left out. A row that lacks a name has NaN
+    there, or None among texts. Whole numbers stay whole where no row lacks them."""
     columns = {name: _column([row.get(name) for row in rows]) for name in _plain_names(rows)}
     try:
         from pandas import DataFrame  # here, because it is optional, and slow to load

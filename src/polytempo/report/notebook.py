@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 from polytempo.report.differences import meaning_of_bold
 from polytempo.report.facts.contenders import contenders_of
@@ -14,6 +14,8 @@ from polytempo.report.table import comparison_rows
 from polytempo.sim.run import Progress
 
 Show = Callable[[Progress], None]
+RunsReport = Callable[[int, int, str], None]
+"""(runs finished, runs in all, what the last one was)"""
 
 CSS = """
 .polytempo { --ink: var(--jp-content-font-color1, #24292f); --grid: var(--jp-border-color2, #dfe3e8);
@@ -102,6 +104,20 @@ def live_progress() -> Iterator[Callable[[str], Show | None]]:
             return lambda standing: write(_standing(label, standing))
 
         yield begin
+
+
+@contextmanager
+def runs_line(progress: RunsReport | Literal[False] | None, label: str) -> Iterator[RunsReport | None]:
+    """What is told how many runs of several are finished: what was given or, in a notebook, one line."""
+    if progress is not None:
+        yield progress or None
+        return
+    with live_line() as write:
+        if write is None:
+            yield None
+        else:
+            told = write
+            yield lambda done, total, last: told(bar(label, done / total, f"{done} of {total} runs, {last}"))
 
 
 def in_notebook() -> bool:

@@ -2,6 +2,7 @@
 memory by whoever drove it."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from polytempo.learn.metrics import Scale, scale_of
 from polytempo.report.facts.arrivals import ArrivedGroup, arrival_groups
 from polytempo.report.facts.graph import Graph
 from polytempo.report.frames import frame_of, per_client
+from polytempo.report.models import client_model, export_models
 from polytempo.sim.directory import REGROUPINGS, RESULT, SIMILARITY, SPLITS
 from polytempo.sim.kept_models import KeptModels, builder_by_name
 from polytempo.sim.records.history import FILES, History
@@ -143,10 +145,26 @@ class Run(HasFigures):
         return known
 
     def per_client(self, name: str, evaluation: int) -> np.ndarray:
-        """A number of every client at one evaluation (-1: the last), NaN where it is null; empty if there is none."""
+        """A number of every client at one evaluation (-1: the last), NaN where it is null or the client is not
+        evaluated; empty if there is none."""
         row = self.evaluations[evaluation] if self.evaluations else {}
-        values = row.get(name)
-        return np.array(() if values is None else values, dtype=float)
+        values, sample = row.get(name), row.get("sample")
+        known = np.array(() if values is None else values, dtype=float)
+        if sample is None or len(known) != len(sample):
+            return known
+        of_all = np.full(int(self.config["clients"]), np.nan)
+        of_all[np.array(sample, int)] = known
+        return of_all
+
+    def standard_error(self) -> float | None:
+        """Of the accuracy of used models at the end, where it is that of a random sample of the clients: its standard
+        deviation over samples of this size, drawn without replacement. None where all clients are evaluated."""
+        sample = self.evaluations[-1].get("sample") if self.evaluations else None
+        if sample is None or len(sample) < 2:
+            return None
+        used, clients = self.final_per_client("used"), self.clients()
+        spread = float(np.nanstd(used, ddof=1))
+        return spread * math.sqrt((1 - len(sample) / clients) / len(sample))
 
     def clients(self) -> int:
         """How many clients there are, also those that never handed in an update."""
@@ -160,13 +178,10 @@ class Run(HasFigures):
         training. It is a module in evaluation mode: ``module`` with the weights in it, or a new one. A run that was
         read from a directory does not import code: where its model is an import path, you get the state dict, or give
         the module."""
-        from polytempo.report.models import client_model  # here, because torch takes a while to import
-
         return client_model(self.models, client, which, module)
 
     def export(self, directory: Path | str, which: str = "used") -> Path:
         """Write each client's model into a new directory as safetensors that plain PyTorch loads."""
-        from polytempo.report.models import export_models
 
         about = {"strategy": self.strategy, "seed": self.seed}
         export_models(self.models, Path(directory), which, about)

@@ -28,7 +28,7 @@ from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
 from polytempo_client.imports import imported_file
 
-LATER = ("goal", "personal_layers", "validation_share")
+LATER = ("eval_clients", "goal", "personal_layers", "validation_share")
 """Settings that came later. Runs that leave them at their defaults do not name them, as before, and stay known."""
 IMPORTABLE = ("strategy", "model", "goal", "loss", "metric", "data")
 """Settings that may be import paths."""
@@ -87,6 +87,9 @@ class Experiment(StrategySettings):
     stop_at_target: bool | None = Field(None, description="end at the target also where updates or time are given")
     patience: int | None = Field(None, ge=1, description="stop after this many evaluations without a better metric")
     eval_every: int | None = Field(None, ge=1, description="updates between evaluations (default: as many as clients)")
+    eval_clients: int | None = Field(
+        None, ge=1, description="evaluate so many clients, drawn once at random, in place of all"
+    )
     engine: Literal["auto", "eager", "fused"] = Field("auto", description="how local training is computed")
     executor: Annotated[str, AfterValidator(check_executor)] = Field(
         "threads", description="where training is computed: threads, ray or ray:ADDRESS; changes no result"
@@ -178,7 +181,14 @@ class Experiment(StrategySettings):
 
 def make_experiment(**settings: Any) -> Experiment:
     """An experiment from keyword arguments, names or objects; a wrong name or value is an error in plain words."""
-    return _made(*taken(settings))
+    named, objects = taken(settings)
+    for key in named.keys() - Experiment.model_fields.keys():
+        if key in _parameters_of(named.get("strategy")):
+            raise UserError(
+                f"{key} is a parameter of {named['strategy']}, and no setting. "
+                f"Give parameters={{{key!r}: {named[key]!r}}}."
+            )
+    return _made(named, objects)
 
 
 def changed(base: Experiment, settings: Mapping[str, Any]) -> Experiment:

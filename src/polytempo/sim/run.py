@@ -276,7 +276,7 @@ def _result(experiment: Experiment, simulator: Simulator, clock: _Clock) -> Resu
         seed=experiment.seed,
         **{name: last[name] for name in figures},
         accuracy_validation=simulator.validation,
-        **device_figures(last["per_client_used"], simulator.devices),
+        **device_figures(last["per_client_used"], simulator.evaluator.devices),
         virtual_time=simulator.now,
         time_to_target=simulator.evaluator.time_to_target,
         updates=simulator.updates,

@@ -27,6 +27,7 @@ from polytempo.world.partitions.validation import keep_validation
 from polytempo.world.proxies import check_proxies, proxies_of, read_proxies
 from polytempo_client.asking.policies import Asking
 from polytempo_client.personal.jury import fingerprints
+from polytempo_client.streams import stream
 
 CLIENTS = 20
 """Where neither the user nor the partition says how many."""
@@ -44,6 +45,8 @@ class World:
     asking: Asking | None = None
     """When clients train and ask for a newer model; None: at once."""
     uploads: Uploads = field(default_factory=Uploads)
+    sample: np.ndarray | None = None
+    """The clients that are evaluated, by number and in order; None: all."""
 
     @cached_property
     def x(self) -> Tensor:
@@ -81,7 +84,17 @@ def make_world(experiment: Experiment, strategy: Strategy) -> tuple[World, Tenso
     if e.init is not None:
         initial = read_vector(e.init, learner.schema.size)
     learner = learner.with_private(e.personal_layers or strategy.personal_layers, initial)
-    return World(federation, devices, learner, e.seed, behaviour.asking, uploads), learner.layers.shared_of(initial)
+    world = World(
+        federation, devices, learner, e.seed, behaviour.asking, uploads, drawn(e.eval_clients, clients, e.seed)
+    )
+    return world, learner.layers.shared_of(initial)
+
+
+def drawn(wanted: int | None, clients: int, seed: int) -> np.ndarray | None:
+    """So many of the clients, at random; None where these are all."""
+    if wanted is None or wanted >= clients:
+        return None
+    return np.sort(stream(seed, "evaluated clients").choice(clients, wanted, replace=False))
 
 
 def inputs_of(dataset: Dataset) -> Inputs:

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from polytempo.core.errors import DivergenceError, UserError
 from polytempo.report.facts.scales import common_scale
-from polytempo.report.notebook import bar, live_line
+from polytempo.report.notebook import runs_line
 from polytempo.report.run import Run
 from polytempo.sim.directory import is_finished, write_json
-from polytempo.sim.executors.side_by_side import Report, Task, side_by_side
+from polytempo.sim.executors.side_by_side import PlannedRun, Report, side_by_side
 from polytempo.sim.experiment import Experiment, make_experiment
 from polytempo.sim.run import run_experiment
 from polytempo.strategies import Strategy
@@ -27,6 +27,7 @@ from polytempo.sweeps.space import (
     checked_grid,
     checked_ranges,
     combinations,
+    each_value,
     experiment_with,
     shown_name,
     value_text,
@@ -69,7 +70,7 @@ def sweep(
     notebook shows live progress, unless ``progress`` is False or a function that is told of it."""
     base = make_experiment(strategy=strategy, **settings)
     plan = make_plan(base, grid or {}, ranges or {}, search, trials, seeds, jobs)
-    with _shown(progress, base.strategy) as tell, _place(out) as directory:
+    with runs_line(progress, base.strategy) as tell, _place(out) as directory:
         return run_sweep(base, plan, directory, tell)
 
 
@@ -81,20 +82,6 @@ def _place(out: str | Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as directory:
         yield Path(directory)
-
-
-@contextmanager
-def _shown(progress: Report | Literal[False] | None, strategy: str) -> Iterator[Report | None]:
-    """What is told of the progress: what was given or, in a notebook, a line of its own."""
-    if progress is not None:
-        yield progress or None
-        return
-    with live_line() as write:
-        if write is None:
-            yield None
-        else:
-            told = write
-            yield lambda done, total, trial: told(bar(strategy, done / total, f"{done} of {total} runs, {trial}"))
 
 
 def make_plan(
@@ -122,6 +109,10 @@ def make_plan(
     both = plan.grid.keys() & plan.ranges.keys()
     if both:
         raise UserError(f"{shown_name(min(both))} has a list of values and a range. Give one of them.")
+    if trials is not None and base.validation_share == 0 and "validation_share" in base.model_fields_set:
+        raise UserError("A search chooses by validation rows. Give a validation_share above 0, such as 0.2.")
+    for assigned in each_value(plan.grid, plan.ranges):
+        experiment_with(base, assigned, base.seed)
     return plan
 
 
@@ -133,8 +124,6 @@ def run_sweep(base: Experiment, plan: SweepPlan, directory: Path, progress: Repo
     if plan.trials is None:
         trials = _all_of(base, plan, combinations(plan.grid), directory, tell)
     else:
-        if not base.validation_share:
-            raise UserError("A search chooses by validation rows. Give a validation_share above 0, such as 0.2.")
         trials = _by_search(base, plan, plan.trials, directory, tell)
     if all(trial.failure for trial in trials):
         raise UserError(f"No trial of the sweep ended. {trials[0].failure}")
@@ -168,7 +157,9 @@ def _all_of(
     """These trials with all seeds."""
     trials = [
         [
-            Task(_words(assigned), experiment_with(base, assigned, seed), directory / _label(assigned) / f"seed-{seed}")
+            PlannedRun(
+                _words(assigned), experiment_with(base, assigned, seed), directory / _label(assigned) / f"seed-{seed}"
+            )
             for seed in _seeds(base, plan)
         ]
         for assigned in choices
@@ -189,7 +180,7 @@ def _all_of(
     ]
 
 
-def _directories(trial: Sequence[Task]) -> list[Path]:
+def _directories(trial: Sequence[PlannedRun]) -> list[Path]:
     return [task.directory for task in trial]
 
 
@@ -202,7 +193,7 @@ def _finish(experiment: Experiment, directory: Path) -> str:
     return ""
 
 
-def _loaded(tasks: Sequence[Task]) -> list[Run]:
+def _loaded(tasks: Sequence[PlannedRun]) -> list[Run]:
     return [Run.load(task.directory) for task in tasks if is_finished(task.experiment, task.directory)]
 
 

@@ -17,6 +17,7 @@ GIVEN_OTHERWISE = {
     "seed": "Say how many seeds with seeds (--seeds), and the first one with seed (--seed).",
     "strategy": "Compare strategies with polytempo compare.",
     "workers": "It changes no result.",
+    "executor": "It changes no result.",
     "data_dir": "It changes no result.",
     "validation_share": "All settings are judged by the same validation rows.",
     "drift": "Write it into an experiment file.",
@@ -99,6 +100,14 @@ def checked_ranges(base: Experiment, ranges: Mapping[str, Any]) -> dict[str, Ran
     """Ranges with names as settings have them. A range may be given as (low, high) or (low, high, "log")."""
     _check_mapping("ranges", ranges, '{name: (low, high)} or {name: (low, high, "log")}')
     return {_checked_name(base, name): _as_range(name, given) for name, given in ranges.items()}
+
+
+def each_value(grid: Mapping[str, Sequence[Any]], ranges: Mapping[str, Range]) -> Iterator[Assigned]:
+    """Each value of a list and both ends of a range, by itself."""
+    for name, values in grid.items():
+        yield from ({name: value} for value in values)
+    for name, drawn in ranges.items():
+        yield from ({name: end} for end in (drawn.low, drawn.high))
 
 
 def experiment_with(base: Experiment, assigned: Assigned, seed: int) -> Experiment:

@@ -1,8 +1,9 @@
 """Callbacks by name: trackers, and one's own by import path."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from polytempo.core.errors import UserError
+from polytempo.core.given import described
 from polytempo.track.callback import Callback
 from polytempo.track.mlflow import Mlflow
 from polytempo.track.tensorboard import TensorBoard
@@ -21,9 +22,12 @@ def make_trackers(names: Sequence[str]) -> list[Callback]:
     return [TRACKERS[name]() for name in dict.fromkeys(names)]
 
 
-def make_callbacks(paths: Sequence[str], trackers: Sequence[str]) -> list[Callback]:
-    """One's own callbacks by import path, and trackers by name."""
-    return [*map(import_callback, paths), *make_trackers(trackers)]
+def make_callbacks(callbacks: Sequence[Callback | str], trackers: str | Sequence[str]) -> list[Callback]:
+    """The callbacks of one run: objects as they are, import paths and trackers by name made anew."""
+    if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
+        raise UserError(f"callbacks is {described(callbacks)}. Expected a list of callbacks, or of their import paths.")
+    own = [import_callback(one) if isinstance(one, str) else one for one in callbacks]
+    return [*own, *make_trackers([trackers] if isinstance(trackers, str) else trackers)]
 
 
 def import_callback(path: str) -> Callback:

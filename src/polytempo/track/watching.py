@@ -89,6 +89,8 @@ def _answering(callback: Callback, when: str) -> Iterator[None]:
     """Let what a callback raises say whose it is and when, with the end of the callback's own stack."""
     try:
         yield
+    except UserError:  # says by itself what to do
+        raise
     except (Exception, SystemExit) as error:
         raised = "".join(traceback.format_exception_only(error)).strip()
         raise CallbackError(f"Callback {_named(callback)} fails at {when}: {raised}\n{own_stack(error)}") from error

@@ -109,6 +109,11 @@ class Devices:
         seconds[list(clients)] /= factor
         return replace(self, seconds_per_step=seconds)
 
+    def of(self, clients: np.ndarray) -> "Devices":
+        """Those of some clients, as far as their speed and types are concerned."""
+        kinds = tuple(self.kinds[client] for client in clients.tolist()) if self.kinds else ()
+        return replace(self, seconds_per_step=self.seconds_per_step[clients], kinds=kinds)
+
     def down_seconds(self, client: int, nbytes: int) -> float:
         return float(self.latency[client] + nbytes / self.down[client])
 

@@ -135,7 +135,7 @@ class Federation:
     def _holder(self, client: int, history: list[Occurrence]) -> int:
         """Whose first rows the client has now."""
         last = _last_mixture(history)
-        if self.drifts is None or self.pools is not None or last == 0:
+        if last == 0 or self.drifts is None or self.pools is not None:
             return client
         return self.drifts.takes_over(client, history[last - 1])
 
@@ -155,4 +155,6 @@ class Federation:
 
 def _last_mixture(history: list[Occurrence]) -> int:
     """The generation in which the client last got other rows; 0 if it never did."""
+    if not history:  # asked for at every event
+        return 0
     return max((g for g, occurrence in enumerate(history, 1) if occurrence.drift.kind == "mixture"), default=0)

@@ -46,6 +46,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def parse_toml(content: bytes, title: str) -> dict[str, Any]:
     """What a TOML file holds, which messages call by this title."""
+    if len(content) > TOML_BYTES:
+        raise UserError(f"{title} has {len(content):,} bytes. Expected at most {TOML_BYTES:,}.")
     try:
         return tomllib.loads(content.decode())
     except RecursionError:

@@ -24,7 +24,7 @@ FAULTS = [
     ("own-order", "joins-frames", "away from model"),
     ("strict", "takes-what-is-new", "ended by itself with exit code 4"),
     ("sends-all", "leaves-out", "it pushed body.bias, body.weight too|it pushed body.weight, body.bias too"),
-    ("deaf", "takes-a-refresh", "says that it started from model"),
+    ("deaf", "takes-a-refresh", "started from the task.s model"),
     ("deaf-to-report", "stops-on-report", "although it was to stop"),
     ("early", "repeats", "before it was welcome"),
     ("trains-again", "repeats", "another message than the one whose answer was lost"),

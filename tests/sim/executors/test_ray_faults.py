@@ -11,6 +11,7 @@ import torch
 
 from polytempo import simulate
 from polytempo.core.errors import PassingError, UserError, exit_code
+from polytempo.sim.executors import cluster as cluster_module
 from polytempo.sim.executors.cluster import connected
 from polytempo.sim.executors.executor import Executor
 from polytempo.sim.experiment import make_experiment, read_experiment
@@ -58,6 +59,24 @@ def test_an_address_where_no_cluster_answers_may_do_so_later(monkeypatch: pytest
 def test_a_process_is_at_one_cluster_only(cluster: Cluster) -> None:
     with pytest.raises(UserError, match="Expected the same, or ray in a process of its own"), connected("ray"):
         pass
+
+
+def test_a_cluster_that_was_started_here_lasts_until_the_last_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    there: list[bool] = []
+    monkeypatch.setattr(cluster_module, "_connection", {})
+    monkeypatch.setattr(cluster_module, "_users", 0)
+    monkeypatch.setattr(ray, "is_initialized", lambda: bool(there))
+    monkeypatch.setattr(ray, "init", lambda **_: there.append(True))
+    monkeypatch.setattr(ray, "shutdown", there.clear)
+    first, second = connected("ray"), connected("ray")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert there
+    second.__exit__(None, None, None)
+    assert not there
 
 
 @pytest.mark.parametrize("word", ["rays", "ray:", "thread"])

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -41,6 +42,13 @@ def test_two_threads_give_the_bits_of_one(strategy: str) -> None:
 @pytest.mark.parametrize("strategy", ALL)
 def test_a_cluster_gives_the_bits_of_threads(cluster: Cluster, strategy: str, workers: int) -> None:
     assert digest(strategy, executor=cluster.word, workers=workers) == digest_on_threads(strategy)
+
+
+def test_runs_in_several_threads_share_a_cluster(cluster: Cluster) -> None:
+    """Each wants all CPUs: those that come later begin when others end."""
+    with ThreadPoolExecutor(len(FEW)) as threads:
+        found = list(threads.map(lambda name: digest(name, executor=cluster.word, workers=4), FEW))
+    assert found == list(map(digest_on_threads, FEW))
 
 
 @pytest.fixture

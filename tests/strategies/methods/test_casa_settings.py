@@ -24,9 +24,9 @@ def clusters_of(strategy: Casa) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", ["casa", "casa+", "casa-d"])
-def test_the_papers_preset_is_the_papers_rules(name):
+def test_the_papers_preset_is_without_the_rules_of_ours(name):
     made: Any = make_strategy(name, {"preset": "paper"})
-    assert (made.gamma, made.memory, made.coverage, made.patience) == (0.15, 0.0, 0.9, None)
+    assert (made.gamma, made.memory, made.coverage, made.patience, made.source) == (0.15, 0.0, 0.9, None, "delta")
     given: Any = make_strategy(name, {"preset": "paper", "patience": 2, "gamma": 0.3})
     assert (given.gamma, given.memory, given.coverage, given.patience) == (0.3, 0.0, 0.9, 2.0)
     assert make_strategy(name, {"patience": "none"}).parameters()["patience"] is None

@@ -152,8 +152,8 @@ def test_fedprox_orders_a_proximal_term_for_every_client():
     assert [order.objective.proximal for order in orders_when_all_are_ready(strategy)] == [0.25] * 3
 
 
-def test_fedasync_orders_a_proximal_term_if_it_has_a_rho():
-    orders = [orders_when_all_are_ready(begun(FedAsync(rho=rho), vector(0.0)))[0] for rho in (0.0, 0.25)]
+def test_fedasync_orders_a_proximal_term_if_it_has_a_weight():
+    orders = [orders_when_all_are_ready(begun(FedAsync(proximal=weight), vector(0.0)))[0] for weight in (0.0, 0.25)]
     assert [order.objective.proximal for order in orders] == [0.0, 0.25]
 
 

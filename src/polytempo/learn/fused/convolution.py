@@ -9,7 +9,7 @@ the window is wider, and each column's weights stand where it looks.
 from polytempo.learn.fused.compiling import LANES, ONE, ZERO, inlined, kernel
 from polytempo.learn.fused.moving import add_times, fill, move
 from polytempo.learn.fused.pooling import pool, unpool
-from polytempo.learn.fused.tiles import OUTER_VECTORS, Rows, Terms, add_outer
+from polytempo.learn.fused.tiles import OUTER_VECTORS, Lines, Terms, add_outer
 
 AT_ONCE = OUTER_VECTORS * LANES
 
@@ -23,7 +23,7 @@ def pack(s, w, packed):
         move(packed, s.packed_bias + j * s.filters, 1, w, s.bias, 1, s.filters)
         for c in range(s.channels):
             for a in range(area):
-                move(packed, s.by_tap + place(s, a, c, j), 1, w, s.weights + c * area + a, s.taps, s.filters)
+                move(packed, s.by_tap + packed_tap(s, a, c, j), 1, w, s.weights + c * area + a, s.taps, s.filters)
     if s.passes_back:
         for o in range(s.filters):
             for a in range(area):
@@ -41,16 +41,16 @@ def add_packed(s, packed, into, alpha):
     add_times(into, s.bias, 1, alpha, packed, s.bias_gradient, 1, s.filters)
     for c in range(s.channels):
         for a in range(area):
-            first = s.gradient + place(s, a, c, 0)
+            first = s.gradient + packed_tap(s, a, c, 0)
             for j in range(1, s.together):
-                add_times(packed, first, 1, ONE, packed, s.gradient + place(s, a, c, j), 1, s.filters)
+                add_times(packed, first, 1, ONE, packed, s.gradient + packed_tap(s, a, c, j), 1, s.filters)
             add_times(into, s.weights + c * area + a, s.taps, alpha, packed, first, 1, s.filters)
     fill(packed, s.gradient, s.kernel_rows * s.wide_run * s.lanes, ZERO)
     fill(packed, s.bias_gradient, s.lanes, ZERO)
 
 
 @inlined
-def place(s, a, c, j):
+def packed_tap(s, a, c, j):
     """Where weights by taps hold those of place ``a`` in the window and channel ``c``, for column ``j`` of those that
     share a vector."""
     row, column = divmod(a, s.kernel_columns)
@@ -67,8 +67,8 @@ def convolution_forward(s, m, batch):
             vectors = min(OUTER_VECTORS, (s.lanes - v) // LANES)
             for first in range(0, s.kernel_rows, s.kernel_rows_at_once):
                 for r in range(s.out_rows):
-                    out = Rows(m.out, r * out_row + v, across)
-                    before = out if first else Rows(m.packed, s.packed_bias + v, 0)
+                    out = Lines(m.out, r * out_row + v, across)
+                    before = out if first else Lines(m.packed, s.packed_bias + v, 0)
                     seen = Terms(m.frames, s.source + b * s.source_pitch + r * s.down + first * s.row, s.row, 1)
                     weights = Terms(
                         m.packed, s.by_tap + first * s.wide_run * s.lanes + v, s.wide_run * s.lanes, s.lanes
@@ -90,13 +90,13 @@ def convolution_backward(s, m, batch):
         begin = s.source + b * s.source_pitch
         output = Terms(m.out, 0, out_row, across)
         for i in range(s.kernel_rows):
-            into = Rows(m.packed, s.gradient + i * s.wide_run * s.lanes, s.lanes)
+            into = Lines(m.packed, s.gradient + i * s.wide_run * s.lanes, s.lanes)
             seen = Terms(m.frames, begin + i * s.row, s.down, s.together * s.right)
             add_outer(
                 s.wide_run, s.lanes // LANES, into, into, ONE, seen, 1, output,
                 s.out_rows, s.out_columns // s.together,
             )  # fmt: skip
-        into = Rows(m.packed, s.bias_gradient, 0)
+        into = Lines(m.packed, s.bias_gradient, 0)
         add_outer(
             1, s.lanes // LANES, into, into, ONE, Terms(m.ones, 0, 0, 0), 0, output,
             s.out_rows, s.out_columns // s.together,
@@ -111,6 +111,6 @@ def convolution_backward(s, m, batch):
                 vectors = min(OUTER_VECTORS, (s.whole_run - v) // LANES)
                 weights = Terms(m.packed, s.by_filter + i * s.whole_run + v, 0, s.kernel_rows * s.whole_run)
                 for q in range(places):
-                    into = Rows(m.deltas, begin + i * s.row + q * s.right + v, down)
+                    into = Lines(m.deltas, begin + i * s.row + q * s.right + v, down)
                     output_here = Terms(m.out, q * s.filters, 0, 1)
                     add_outer(lines, vectors, into, into, ONE, output_here, line, weights, 1, s.filters)

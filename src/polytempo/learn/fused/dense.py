@@ -6,7 +6,7 @@ import numpy as np
 
 from polytempo.learn.fused.compiling import LANES, ONE, ZERO, inlined, kernel
 from polytempo.learn.fused.moving import add_times, fill, move, rectify
-from polytempo.learn.fused.tiles import Rows, Terms, add_inner, add_outer
+from polytempo.learn.fused.tiles import Lines, Terms, add_inner, add_outer
 
 FILTERS_AT_ONCE = 12
 """Rows of the weights that stay in the first caches from the input's gradient to their own."""
@@ -16,8 +16,8 @@ FILTERS_AT_ONCE = 12
 def dense_forward(s, w, m, batch):
     vectors = (s.taps + LANES - 1) // LANES
     add_inner(
-        s.filters, batch, Rows(m.frames, s.target, 1), s.target_pitch, Rows(w, s.bias, 1), ONE,
-        Rows(w, s.weights, s.taps), Rows(m.frames, s.source, s.source_pitch), vectors,
+        s.filters, batch, Lines(m.frames, s.target, 1), s.target_pitch, Lines(w, s.bias, 1), ONE,
+        Lines(w, s.weights, s.taps), Lines(m.frames, s.source, s.source_pitch), vectors,
     )  # fmt: skip
     if s.relu:
         for b in range(batch):
@@ -34,12 +34,12 @@ def dense_backward(s, w, into, alpha, m, batch):
     for o in range(0, s.filters, FILTERS_AT_ONCE):
         rows = min(FILTERS_AT_ONCE, s.filters - o)
         if s.passes_back:
-            before = Rows(m.deltas, s.source, s.source_pitch)
+            before = Lines(m.deltas, s.source, s.source_pitch)
             add_outer(
                 batch, vectors, before, before, ONE, Terms(m.deltas, s.target + o, 0, 1), s.target_pitch,
                 Terms(w, s.weights + o * s.taps, 0, s.taps), 1, rows,
             )  # fmt: skip
-        lines = Rows(into, s.weights + o * s.taps, s.taps)
+        lines = Lines(into, s.weights + o * s.taps, s.taps)
         add_outer(
             rows, vectors, lines, lines, alpha, Terms(m.deltas, s.target + o, 0, s.target_pitch), 1,
             Terms(m.frames, s.source, 0, s.source_pitch), 1, batch,

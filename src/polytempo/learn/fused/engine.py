@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from polytempo.core.errors import UserError
 from polytempo.learn.fused.compiling import LANES
 from polytempo.learn.fused.layers import UnsupportedError, layers_of
-from polytempo.learn.fused.passes import Memory, make_memory, zeros
+from polytempo.learn.fused.passes import Workspace, make_workspace, zeros
 from polytempo.learn.fused.plan import EMBED, Plan, make_plan
 from polytempo.learn.fused.scoring import write_outputs
 from polytempo.learn.fused.training import FINISHED, OPTIONS, train
@@ -56,7 +56,7 @@ class FusedEngine:
         if len(job.x) != len(job.y):
             raise UserError(f"{len(job.x)} samples have {len(job.y)} labels. Each needs one.")
         _check_rows(rows, job.x)
-        training = _Training(job, plan, rows, offsets, self._memory(plan))
+        training = _Training(job, plan, rows, offsets, self._workspace(plan))
         if job.listen is None:
             training.run(0, len(job.batches), job.refreshes)
         else:
@@ -71,7 +71,7 @@ class FusedEngine:
         outputs = np.empty((len(rows), plan.stages[-1]["filters"]), np.float32)
         numbers, words = _samples(x, plan)
         if not write_outputs(
-            plan.stages, self._memory(plan), w, numbers, words, rows, SCORED_AT_ONCE, outputs.reshape(-1)
+            plan.stages, tuple(self._workspace(plan)), w, numbers, words, rows, SCORED_AT_ONCE, outputs.reshape(-1)
         ):
             raise UserError(f"A word is none of the model's. {_known_words(plan)}")
         return torch.from_numpy(outputs)
@@ -82,11 +82,11 @@ class FusedEngine:
             self._plans[key] = make_plan(self._layers, *key)
         return self._plans[key]
 
-    def _memory(self, plan: Plan) -> Memory:
+    def _workspace(self, plan: Plan) -> Workspace:
         """This thread's memory for a plan. That of the two plans used last is kept: fresh pages cost more than the
         training of a small model."""
-        kept: dict[int, tuple[Plan, Memory]] = self._own.__dict__.setdefault("kept", {})
-        used = kept.pop(id(plan), None) or (plan, make_memory(plan))
+        kept: dict[int, tuple[Plan, Workspace]] = self._own.__dict__.setdefault("kept", {})
+        used = kept.pop(id(plan), None) or (plan, make_workspace(plan))
         while len(kept) > 1:
             del kept[next(iter(kept))]
         kept[id(plan)] = used
@@ -96,11 +96,11 @@ class FusedEngine:
 class _Training:
     """One job as the compiled code takes it: what stays the same, and what a segment of steps leaves to the next."""
 
-    def __init__(self, job: Job, plan: Plan, rows: np.ndarray, offsets: np.ndarray, memory: Memory) -> None:
+    def __init__(self, job: Job, plan: Plan, rows: np.ndarray, offsets: np.ndarray, workspace: Workspace) -> None:
         anchor, linear, size = job.objective.anchor, job.objective.linear, plan.parameters
         self._job = job
         self._plan = plan
-        self._memory = memory
+        self._workspace = workspace
         self._options = _options(job)
         self._data = (*_samples(job.x, plan), _indices(job.y.numpy()), rows, offsets)
         self._anchor = np.zeros(0, np.float32) if anchor is None else _vector(anchor, plan)
@@ -119,7 +119,7 @@ class _Training:
         fresh = fresh.reshape(-1, plan.parameters)
         bad_step = train(
             plan.stages,
-            self._memory,
+            tuple(self._workspace),
             self._options,
             first,
             last,

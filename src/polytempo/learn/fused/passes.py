@@ -20,7 +20,7 @@ from polytempo.learn.fused.dense import (
 from polytempo.learn.fused.plan import CONVOLVE, DENSE, EMBED, FLATTEN, READ, Plan
 
 
-class Memory(NamedTuple):
+class Workspace(NamedTuple):
     """What a call computes in. Zeros at first, and no pass reads what another has left: borders and the lanes behind a
     frame's numbers stay zero, and all else is written before it is read."""
 
@@ -37,10 +37,10 @@ class Memory(NamedTuple):
     ones: np.ndarray
 
 
-def make_memory(plan: Plan) -> Memory:
+def make_workspace(plan: Plan) -> Workspace:
     frames, deltas, packed, out = (zeros(size) for size in (plan.frames, plan.frames, plan.packed, plan.out))
     winners, words = np.zeros(plan.winners, np.int32), np.zeros(plan.words, np.int64)
-    return Memory(frames, deltas, packed, out, winners, words, np.ones(1, np.float32))
+    return Workspace(frames, deltas, packed, out, winners, words, np.ones(1, np.float32))
 
 
 def zeros(size: int) -> np.ndarray:

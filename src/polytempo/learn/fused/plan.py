@@ -100,7 +100,7 @@ class Plan:
 
 
 @dataclass
-class Frame:
+class Activations:
     """Outputs of a stage, or of several side by side, for a whole batch."""
 
     rows: int
@@ -127,8 +127,8 @@ class _Step:
     """A stage with the frames it lies between."""
 
     stage: Stage
-    source: Frame | None
-    target: Frame
+    source: Activations | None
+    target: Activations
     channel: int = 0
     """Of the target, where its outputs begin."""
     padding: tuple[int, int] = (0, 0)
@@ -157,7 +157,7 @@ def make_plan(layers: list[Layer], shape: tuple[int, ...], batch: int) -> Plan:
 
 def _steps(layers: list[Layer], shape: tuple[int, ...]) -> list[_Step]:
     side_by_side = {part: layer.sources for layer in layers if len(layer.sources) > 1 for part in layer.sources}
-    frames: dict[tuple[int, ...], Frame] = {}
+    frames: dict[tuple[int, ...], Activations] = {}
     steps: list[_Step] = []
     for number, layer in enumerate(layers):
         if not steps and not isinstance(layer.module, nn.Embedding):
@@ -170,7 +170,7 @@ def _steps(layers: list[Layer], shape: tuple[int, ...]) -> list[_Step]:
         stage, padding = _stage(layer, source, shape)
         group = side_by_side.get(number, (number,))
         channels = [layers[part].outputs for part in group]
-        target = frames.setdefault(group, Frame(stage.rows, stage.columns, sum(channels)))
+        target = frames.setdefault(group, Activations(stage.rows, stage.columns, sum(channels)))
         steps.append(_Step(stage, source, target, sum(channels[: group.index(number)]), padding))
     return steps
 
@@ -178,7 +178,7 @@ def _steps(layers: list[Layer], shape: tuple[int, ...]) -> list[_Step]:
 def _reading(layer: Layer, shape: tuple[int, ...]) -> _Step:
     """Samples are images of channels, signals of channels or of one channel, or rows of numbers."""
     if not layer.convolves:
-        return _Step(Stage(READ, channels=1, columns=prod(shape)), None, Frame(1, 1, prod(shape)))
+        return _Step(Stage(READ, channels=1, columns=prod(shape)), None, Activations(1, 1, prod(shape)))
     flat = isinstance(layer.module, nn.Conv1d)
     full = (1, *shape)[-2:] if flat else shape
     if len(full) != 3 - flat or full[0] != layer.module.in_channels:
@@ -186,15 +186,15 @@ def _reading(layer: Layer, shape: tuple[int, ...]) -> _Step:
         raise _misfit(layer, f"samples of shape {shape}; expected {expected}")
     rows = 1 if flat else full[1]
     stage = Stage(READ, channels=full[0], rows=rows, columns=full[-1])
-    return _Step(stage, None, Frame(rows, full[-1], full[0]))
+    return _Step(stage, None, Activations(rows, full[-1], full[0]))
 
 
-def _flattening(source: Frame) -> _Step:
+def _flattening(source: Activations) -> _Step:
     stage = Stage(FLATTEN, channels=source.channels, rows=source.rows, columns=source.columns)
-    return _Step(stage, source, Frame(1, 1, source.rows * source.columns * source.channels))
+    return _Step(stage, source, Activations(1, 1, source.rows * source.columns * source.channels))
 
 
-def _stage(layer: Layer, source: Frame | None, shape: tuple[int, ...]) -> tuple[Stage, tuple[int, int]]:
+def _stage(layer: Layer, source: Activations | None, shape: tuple[int, ...]) -> tuple[Stage, tuple[int, int]]:
     module = layer.module
     if isinstance(module, nn.Embedding):
         words, width = module.num_embeddings, module.embedding_dim
@@ -208,7 +208,7 @@ def _stage(layer: Layer, source: Frame | None, shape: tuple[int, ...]) -> tuple[
     return _convolution(layer, source, shape)
 
 
-def _convolution(layer: Layer, source: Frame, shape: tuple[int, ...]) -> tuple[Stage, tuple[int, int]]:
+def _convolution(layer: Layer, source: Activations, shape: tuple[int, ...]) -> tuple[Stage, tuple[int, int]]:
     module = layer.module
     assert isinstance(module, nn.Conv1d | nn.Conv2d)
     flat = isinstance(module, nn.Conv1d)

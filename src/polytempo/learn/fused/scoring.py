@@ -6,13 +6,14 @@ from typing import Any
 from polytempo.core.compiled import compiled
 from polytempo.learn.fused.compiling import SETTINGS, sources
 from polytempo.learn.fused.moving import move
-from polytempo.learn.fused.passes import forward, pack_all
+from polytempo.learn.fused.passes import Workspace, forward, pack_all
 
 
 def _compiled(files: str) -> Callable[..., Any]:
-    def write_outputs(stages, m, w, x, tokens, rows, batch, outputs):
+    def write_outputs(stages, workspace, w, x, tokens, rows, batch, outputs):
         """Fill ``outputs``, classes side by side, in batches; False if a word is none of the model's."""
         assert len(files) > 0
+        m = Workspace(*workspace)
         pack_all(stages, w, m.packed)
         last = stages[len(stages) - 1]
         for first in range(0, len(rows), batch):

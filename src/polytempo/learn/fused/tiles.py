@@ -28,7 +28,7 @@ COLUMNS_AT_ONCE = 30
 """Of an inner product: that many samples stay in the second cache while they meet all rows of the weights."""
 
 
-class Rows(NamedTuple):
+class Lines(NamedTuple):
     """Where a matrix lies."""
 
     numbers: Any
@@ -47,7 +47,7 @@ class Terms(NamedTuple):
 
 @kernel
 def add_outer(rows, vectors, c, base, alpha, a, a_row, x, segments, count):
-    """``c`` and ``base`` are Rows, ``a`` and ``x`` Terms."""
+    """``c`` and ``base`` are Lines, ``a`` and ``x`` Terms."""
     for v in range(0, vectors, OUTER_VECTORS):
         width = min(OUTER_VECTORS, vectors - v)
         tiles = -(-rows // (OUTER_ROWS if width == 1 else OUTER_ROWS_OF_TWO))
@@ -64,7 +64,7 @@ def add_outer(rows, vectors, c, base, alpha, a, a_row, x, segments, count):
 
 @kernel
 def add_inner(rows, columns, c, c_column, base, alpha, a, x, count):
-    """All are Rows; those of ``x`` are the columns of ``c``. ``base`` is one number per row."""
+    """All are Lines; those of ``x`` are the columns of ``c``. ``base`` is one number per row."""
     tiles = -(-rows // INNER_ROWS)
     for first in range(0, columns, COLUMNS_AT_ONCE):
         last = min(first + COLUMNS_AT_ONCE, columns)

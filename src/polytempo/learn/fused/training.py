@@ -10,7 +10,7 @@ import numpy as np
 from polytempo.core.compiled import compiled
 from polytempo.learn.fused.compiling import LANES, SETTINGS, kernel, sources
 from polytempo.learn.fused.dense import cross_entropy_backward
-from polytempo.learn.fused.passes import backward, forward, pack_all
+from polytempo.learn.fused.passes import Workspace, backward, forward, pack_all
 
 OPTIONS = np.dtype(
     [(name, np.float32) for name in ("lr", "momentum", "weight_decay", "proximal", "cosine", "l2")]
@@ -84,15 +84,17 @@ def refresh(w, fresh, began, rebase, kept):
 
 def _compiled(files: str) -> Callable[..., Any]:
     def train(
-        stages, m, options, first, last, w, gradient, moments, x, tokens, y, rows, offsets, anchor, linear,
+        stages, workspace, options, first, last, w, gradient, moments, x, tokens, y, rows, offsets, anchor, linear,
         mask, kept, refresh_at, refresh_rebase, fresh, began,
     ):  # fmt: skip
         """Train ``w`` in place (it has LANES zeros after its end) from step ``first`` to before step ``last``; the step
         whose labels or words are wrong, or FINISHED. ``gradient`` (as long as ``w``, or empty for plain SGD) and
         ``moments`` begin as zeros and are what the optimiser keeps between calls. An empty anchor is ``began``, the
         start or the last refresh; an empty linear term is zero, an empty mask is true everywhere, and refreshes change
-        all where ``kept`` is empty."""
+        all where ``kept`` is empty. ``workspace`` is a plain tuple: numba's cache on disk could not be read any more
+        if it named a class that a later version has not."""
         assert len(files) > 0
+        m = Workspace(*workspace)
         weights = w[: len(w) - LANES]
         into, alpha = (w, -options.lr) if options.plain else (gradient, np.float32(1))
         regularised = options.proximal != 0 or options.cosine != 0 or options.l2 != 0

@@ -104,14 +104,14 @@ def accuracy_per_cluster(run: Run, colour: str) -> Figure:
     groups, colours = groups_at(run, np.inf), group_colours(run, colour)
     clusters = np.unique(cluster_of)
     if len(clusters) > BARS:
-        means = [accuracy[cluster_of == cluster].mean() for cluster in clusters]
+        means = [np.nanmean(accuracy[cluster_of == cluster]) for cluster in clusters]
         clusters = clusters[np.argsort(means, kind="stable")][evenly(len(clusters), BARS)]
     figure, axes = canvas(row_height(len(clusters), 0.3))
     labels = []
     for row, cluster in enumerate(clusters.tolist()):
         members = np.flatnonzero(cluster_of == cluster)
         shade = colours[largest_group(members, groups)]
-        note = in_column(Result.accuracy, run.scale, float(accuracy[members].mean()))
+        note = in_column(Result.accuracy, run.scale, float(np.nanmean(accuracy[members])))
         bar(axes, row, run.scale.factor * accuracy[members], shade, 1.0, note, 0.6)
         labels.append(f"cluster {cluster} ({len(members)})")
     name_rows(axes, labels)

@@ -71,7 +71,9 @@ def compared(run: Run, alone: Run) -> RunStandings | None:
         return None
     if run.scale != alone.scale:
         return None
-    clients = np.flatnonzero((mine.checksums == theirs.checksums) & (np.diff(mine.offsets) == np.diff(theirs.offsets)))
+    rows = np.diff(mine.offsets)
+    same = (mine.checksums == theirs.checksums) & (rows == np.diff(theirs.offsets))
+    clients = np.flatnonzero(same & (rows > 0))
     judge = _by_losses if mine.are_losses else _by_rows_right
     gains = run.final_per_client("used") - alone.final_per_client("used")
     gains = gains if run.scale.higher_is_better else -gains
@@ -80,7 +82,7 @@ def compared(run: Run, alone: Run) -> RunStandings | None:
         gains[clients],
         slow_clients(run)[clients],
         clients,
-        left_out=len(mine) - len(clients),
+        left_out=int(np.count_nonzero(~same)),
     )
 
 

@@ -20,7 +20,7 @@ from polytempo.strategies import is_reconstructed, make_strategy, strategies
 ALONE = "standalone"
 PRESET = "parameters.preset"
 AGAIN = "standalone-again"
-"""Standalone with other random numbers: what it differs by is chance."""
+"""Standalone with other random numbers. It shows how large differences by chance are."""
 
 # What may differ between two runs of one contender: it does not change what the contender is.
 NOT_SETTINGS = {"strategy", "seed", "versions", "files", "resolved", "objects", "resume"}

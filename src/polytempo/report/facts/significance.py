@@ -24,12 +24,12 @@ LEVEL = 0.05
 POWER = 0.8
 """With which probability as many seeds as are needed show the difference."""
 EXACT_SEEDS = 32
-"""Up to so many seeds every pattern of signs is counted; beyond, DRAWS random ones."""
+"""Up to this many seeds every pattern of signs is counted; beyond, DRAWS random ones."""
 DRAWS = 100_000
 RESAMPLES = 10_000
 MOST_SEEDS = 1000
 LARGE_EFFECT = 10.0
-"""In deviations: whatever is larger needs no more seeds than the signs do."""
+"""In deviations. Larger effects count as this: the sign test then sets the number of seeds."""
 
 Verdict = Literal["better", "worse", "not shown", "one seed", "no pair"]
 PerSeed = Callable[[Contender], Mapping[Run, float]]

@@ -42,6 +42,7 @@ def slow_clients(run: Run) -> np.ndarray:
 def idle_by_speed(contender: Contender) -> np.ndarray:
     """Idle shares of clients from the slowest to the fastest, means over the seeds at each place; empty if unknown."""
     shares = [(run, run.per_client("per_client_idle", -1)) for run in contender.runs]
-    ordered = [idle[slowest_to_fastest(run, len(idle))] for run, idle in shares if len(idle)]
+    by_speed = [idle[slowest_to_fastest(run, len(idle))] for run, idle in shares if len(idle)]
+    ordered = [idle[~np.isnan(idle)] for idle in by_speed]
     fewest = min(map(len, ordered), default=0)
     return np.mean([idle[:fewest] for idle in ordered], axis=0) if ordered else np.array([])

@@ -43,6 +43,7 @@ def section(runs: Runs) -> Section:
     notes = [f"{name} is the mean over clients of the {scale.name} on their own test data of the model each is served."]
     notes[0] += better
     notes += [note for title, note in EXPLAINED.items() if title.replace("%", scale.unit) in titles]
+    notes += _samples(runs)
     if any(is_reconstructed(run.strategy) for run in runs.all):
         notes.append(RECONSTRUCTED)
     if most > 1:
@@ -50,3 +51,17 @@ def section(runs: Runs) -> Section:
     if len(runs.contenders) > 1:
         notes.append(meaning_of_bold(runs.contenders))
     return Section("Results", [html_table(["method", *titles], body), html_note(" ".join(notes))])
+
+
+def _samples(runs: Runs) -> list[str]:
+    """Where figures are those of some clients only: of how many, and how far they may be from those of all."""
+    errors = [(run, error) for run in runs.all if (error := run.standard_error()) is not None]
+    if not errors:
+        return []
+    sizes = " or ".join(f"{size:,}" for size in sorted({len(run.evaluations[-1]["sample"]) for run, _ in errors}))
+    run, error = max(errors, key=lambda found: found[1])
+    most = f"{run.scale.factor * error:.2g} {run.scale.unit}".rstrip()
+    return [
+        f"Evaluated on a random sample of {sizes} of {run.clients():,} clients, the same at every evaluation: the "
+        f"standard error of the used models' {run.scale.name} is at most {most}."
+    ]

@@ -201,7 +201,7 @@ class Scene:
         base = flight.base(push.base, None)
         assert base is not None
         moved = float((checked.weights - base.weights).abs().max())
-        if not moved:
+        if not moved and push.steps:  # asked to stop before its first step, it has nothing else
             raise NotMetError("its update is the model that it was sent: nothing was trained")
         if moved > NEAR:
             raise NotMetError(

@@ -25,7 +25,7 @@ from polytempo.core.versions import machine
 from polytempo.sim.executors import idle
 from polytempo.sim.executors.executor import Computation, Computed, Executor, Worker
 from polytempo.sim.executors.lookahead import Kind, Queued
-from polytempo.sim.executors.models import Model, Models
+from polytempo.sim.executors.models import OpenModel, OpenModels
 from polytempo.sim.executors.remote import Introduction, RemoteWorker
 from polytempo.sim.executors.travel import named, pack, unpack
 from polytempo_client.imports import OWN_FILES
@@ -65,7 +65,7 @@ class Held:
     """A computation, with the models that it holds."""
 
     computation: Computation
-    models: list[Model]
+    models: list[OpenModel]
     deaths: int = 0
     """Of processes that were given it."""
 
@@ -74,7 +74,7 @@ class Held:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class OpenCall:
     """What a process was given."""
 
     process: Process
@@ -93,7 +93,7 @@ class Actors(Executor):
         self._needed: list[Any] = []
         """What processes need to begin: where modules are, and the worker with its data, which lie in the cluster's
         memory."""
-        self._models = Models(worker.data.values())
+        self._models = OpenModels(worker.data.values())
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._failure: BaseException | None = None
@@ -105,10 +105,10 @@ class Actors(Executor):
             return
         self._answers.put(None)
         self._listener.join()
-        idle.keep(process.actor for process in self._processes if process.is_ready)
         for process in self._processes:
             if not process.is_ready:
                 ray.kill(process.actor)
+        idle.give_back(self.workers, [process.actor for process in self._processes if process.is_ready])
         self._processes, self._needed = [], []
 
     def _add(self, key: object, arrival: float, computation: Computation, kind: Kind) -> None:
@@ -166,7 +166,7 @@ class Actors(Executor):
         warnings.warn(f"{refusal} A worker that was to begin there is left out.", stacklevel=2)
         ray.kill(process.actor)
 
-    def _lost(self, call: Call, error: BaseException) -> None:
+    def _lost(self, call: OpenCall, error: BaseException) -> None:
         """The computations of a call are given to others."""
         for queued in call.queued:
             self._stop_working()
@@ -220,9 +220,9 @@ class Actors(Executor):
         names, references = [model.name for model in models], [model.reference for model in models]
         answer = process.actor.work.remote(parcel, names, *references)
         process.calls += 1
-        self._expect(answer, partial(self._answered, Call(process, queued, known | named(memory))))
+        self._expect(answer, partial(self._answered, OpenCall(process, queued, known | named(memory))))
 
-    def _answered(self, call: Call, answer: Future[Any]) -> None:
+    def _answered(self, call: OpenCall, answer: Future[Any]) -> None:
         call.process.calls -= 1
         error = answer.exception()
         if isinstance(error, RayTaskError):

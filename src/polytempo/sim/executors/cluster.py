@@ -2,9 +2,11 @@
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from polytempo.core.errors import PassingError, UserError
@@ -19,6 +21,10 @@ SECONDS = 10.0
 
 _connection: dict[str, str] = {}
 """The word of the executor whose cluster this process is at, if it was connected here."""
+_lock = threading.Lock()
+_users = 0
+"""Runs of this process, in whatever thread, that are at that cluster."""
+_QUIET = {"RAY_BACKEND_LOG_LEVEL": "error"}
 _PRIVATE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """The environment of a cluster of this machine's own: it sends no statistics, and listens on the loopback only."""
 
@@ -33,42 +39,41 @@ def check_executor(word: str) -> str:
 
 @contextmanager
 def connected(word: str, workers: int | None = None) -> Iterator[None]:
-    """Have the cluster that an executor's word names while the block runs. What was connected before stays so."""
+    """Have the cluster that an executor's word names while the block runs. What was connected before stays so. What
+    is connected here lasts until the last such block ends, in whatever thread."""
+    global _users
     if word == "threads":
         yield
         return
-    ray = _import_ray(word)
-    if ray.is_initialized():
-        if _connection.get("word", word) != word:
+    with _lock:
+        ray = _import_ray(word)
+        if not ray.is_initialized():
+            _begin(ray, word, workers)
+        elif _connection.get("word", word) != word:
             raise UserError(
                 f"This process is at the Ray cluster of executor {_connection['word']}. Expected the same, or {word} "
                 "in a process of its own."
             )
-        yield
-        return
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if word == LOCAL:
-        with _environment(_PRIVATE):
-            ray.init(address="local", num_cpus=workers or cores(), include_dashboard=False, **quiet)
-    else:
-        _connect(ray, word.removeprefix(AT), quiet)
-    _connection["word"] = word
+        _users += 1
     try:
         yield
     finally:
-        _connection.clear()
-        ray.shutdown()
+        with _lock:
+            _users -= 1
+            if _connection and not _users:
+                _connection.clear()
+                ray.shutdown()
 
 
 def free_cpus() -> int:
-    """Of the cluster that is connected, those of idle processes among them. A run that ended there a moment ago may not
-    have let go of its own yet."""
+    """Of the cluster that is connected, with those of other runs of this process, which come free when these end. A run
+    of another process that ended there a moment ago may not have let go of its own yet."""
     import ray
 
     from polytempo.sim.executors import idle
 
     until = time.monotonic() + SECONDS
-    while not (free := idle.count() + int(ray.available_resources().get("CPU", 0))):
+    while not (free := idle.of_this_process() + int(ray.available_resources().get("CPU", 0))):
         if time.monotonic() > until:
             raise PassingError(
                 "No CPU of the Ray cluster is free. Wait until other runs there end, or add nodes with ray start."
@@ -77,9 +82,23 @@ def free_cpus() -> int:
     return free
 
 
+def _begin(ray: Any, word: str, workers: int | None) -> None:
+    """Start a cluster, or go to one."""
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if word == LOCAL:
+        with _environment(_PRIVATE):
+            ray.init(address="local", num_cpus=workers or cores(), include_dashboard=False, **quiet)
+    else:
+        _connect(ray, word.removeprefix(AT), quiet)
+    _connection["word"] = word
+
+
 def _import_ray(word: str) -> Any:
+    """Ray reads some of its environment when it is imported."""
     try:
-        with _environment(_PRIVATE if word == LOCAL else {}):  # Ray reads some of it when it is imported
+        with _environment(_QUIET | (_PRIVATE if word == LOCAL else {})):
+            if word != LOCAL and _has_token():
+                os.environ.setdefault("RAY_AUTH_MODE", "token")
             import ray
     except ImportError:
         raise UserError(f"executor {word} needs Ray. Install it: pip install 'polytempo[ray]'.") from None
@@ -99,9 +118,20 @@ def _connect(ray: Any, address: str, quiet: Mapping[str, Any]) -> None:
     try:
         ray.init(address=address, **quiet)
     except ConnectionError as error:
+        if "InvalidAuthToken" in f"{error} {error.__cause__}":
+            raise UserError(
+                f"The Ray cluster at {address} asks for a token. Give that of its head node: RAY_AUTH_MODE=token, and "
+                "the token in RAY_AUTH_TOKEN or ~/.ray/auth_token."
+            ) from None
         raise _nobody(address, error) from None
     except (RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise UserError(f"The Ray cluster at {address} cannot be used: {_first_sentence(error)}") from None
+
+
+def _has_token() -> bool:
+    """Is there a token for clusters, where Ray looks for one?"""
+    named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    return named or (Path.home() / ".ray" / "auth_token").exists()
 
 
 def _nobody(address: str, error: Exception) -> PassingError:

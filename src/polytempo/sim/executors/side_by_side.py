@@ -22,7 +22,7 @@ LETTING_GO = 10.0
 
 
 @dataclass(frozen=True)
-class Task:
+class PlannedRun:
     """A run to make: ``make(experiment, directory, *more)``, which lies in the directory in the end."""
 
     label: str
@@ -34,7 +34,7 @@ class Task:
 Make = Callable[..., Any]
 
 
-def side_by_side(make: Make, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Any]]:
+def side_by_side(make: Make, tasks: Sequence[PlannedRun], jobs: int) -> Iterator[tuple[int, Any]]:
     """Make these runs, so many at once, on the machines of their executor: the place of each among the tasks and what
     ``make`` says of it, as they end. One at a time, they are made in this process."""
     if jobs == 1 or len(tasks) < 2:
@@ -48,7 +48,7 @@ def side_by_side(make: Make, tasks: Sequence[Task], jobs: int) -> Iterator[tuple
         yield from _on_a_cluster(make, tasks, jobs, executor)
 
 
-def _in_processes(make: Make, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Any]]:
+def _in_processes(make: Make, tasks: Sequence[PlannedRun], jobs: int) -> Iterator[tuple[int, Any]]:
     from joblib import Parallel, delayed  # here, because only this needs it
 
     workers = max(1, cores() // jobs)
@@ -56,7 +56,7 @@ def _in_processes(make: Make, tasks: Sequence[Task], jobs: int) -> Iterator[tupl
     yield from parallel(delayed(_numbered)(place, make, task, workers) for place, task in enumerate(tasks))
 
 
-def _numbered(place: int, make: Make, task: Task, workers: int) -> tuple[int, Any]:
+def _numbered(place: int, make: Make, task: PlannedRun, workers: int) -> tuple[int, Any]:
     return place, make(_on_threads(task.experiment, workers), task.directory, *task.more)
 
 
@@ -65,7 +65,7 @@ def _on_threads(experiment: Experiment, workers: int) -> Experiment:
     return experiment.model_copy(update={"executor": "threads", "workers": experiment.workers or workers})
 
 
-def _on_a_cluster(make: Make, tasks: Sequence[Task], jobs: int, executor: str) -> Iterator[tuple[int, Any]]:
+def _on_a_cluster(make: Make, tasks: Sequence[PlannedRun], jobs: int, executor: str) -> Iterator[tuple[int, Any]]:
     """As tasks that Ray makes again where a node dies. They go on from the run's last checkpoint."""
     with connected(executor, max(cores(), jobs)), _mark_in_sight(tasks[0].directory.parent) as mark:
         import ray
@@ -106,7 +106,7 @@ class Surroundings:
     """A file beside the runs."""
 
 
-def _there(surroundings: Surroundings, make: Make, task: Task, workers: int) -> Any:
+def _there(surroundings: Surroundings, make: Make, task: PlannedRun, workers: int) -> Any:
     """A run, on whatever node."""
     node = f"The node {_node()}"
     try:

@@ -12,7 +12,7 @@ from polytempo.core.events import Update
 from polytempo.sim.executors.executor import Executor
 from polytempo.sim.personal import PersonalClients
 from polytempo.sim.records.history import History, graph_row
-from polytempo.sim.records.measures import evaluation_row, score_clients, score_cluster_models, score_rows
+from polytempo.sim.records.measures import Scores, evaluation_row, score_clients, score_cluster_models, score_rows
 from polytempo.sim.records.sketches import Sketches
 from polytempo.sim.records.used import UsedRows, checksum
 from polytempo.sim.world import World
@@ -39,7 +39,7 @@ class Stop:
 
 
 class Evaluator:
-    """Scores all clients, writes the row, and judges."""
+    """Scores all clients, or a sample of them, writes the row, and judges."""
 
     def __init__(
         self,
@@ -53,6 +53,10 @@ class Evaluator:
         self.strategy, self.world, self.stop, self.history, self.executor = strategy, world, stop, history, executor
         self.personal = personal
         self.federation, self.learner = world.federation, world.learner
+        self.devices = world.devices if world.sample is None else world.devices.of(world.sample)
+        """Of the clients that are evaluated."""
+        self._clients = range(len(world.federation)) if world.sample is None else world.sample.tolist()
+        self._evaluated = None if world.sample is None else frozenset(self._clients)
         self.evaluated_at = -1
         """Updates at the last evaluation; -1 before the first."""
         self.time_to_target: float | None = None
@@ -72,7 +76,8 @@ class Evaluator:
 
     def keep(self, update: Update, generation: int) -> None:
         """Remember a client's own model right after its training."""
-        self.trained[update.client] = (update.weights, generation)
+        if self._evaluated is None or update.client in self._evaluated:
+            self.trained[update.client] = (update.weights, generation)
         if self.has_room:
             self.own[update.client] = update.weights
         if self.sketches is not None:
@@ -103,9 +108,9 @@ class Evaluator:
         self._score_trained()
         used = self._score_used(served, generations)
         groups = self._groups(generations)
-        row = evaluation_row(
-            now, updates, served, self.trained_scores, used, idle, self.strategy, groups, self.world.devices
-        )
+        trained = self.trained_scores[self._clients]
+        scores = Scores(served, trained, used, self.world.sample)
+        row = evaluation_row(now, updates, scores, idle, self.strategy, groups, self.devices)
         of_clusters = score_cluster_models(
             self.strategy.cluster_models(),
             self.federation.clusters,
@@ -126,8 +131,8 @@ class Evaluator:
     def _score_served(self, generations: np.ndarray) -> np.ndarray:
         """The score of each client with the model it is served; one model for all that has not changed since the last
         time (in the middle of a synchronous round, say) is not scored again."""
-        clients = range(len(self.federation))
-        first = self._model_for(0)
+        clients = self._clients
+        first = self._model_for(clients[0])
         one_for_all = all(self._model_for(client) is first for client in clients)
         if one_for_all and self._last is not None:
             model, changes, generations_then, scores = self._last
@@ -168,8 +173,9 @@ class Evaluator:
         else:
             sign = np.float32(-1 if self.learner.metric.higher_is_better else 1)
             values = [sign * one.astype(np.float32) for one in values]
-        data = (self.federation.client(client, int(g)) for client, g in enumerate(generations))
-        return UsedRows.of(values, [checksum(one.test, one.y[one.test]) for one in data])
+        data = map(self._data_of(generations), self._clients)
+        checksums = [checksum(one.test, one.y[one.test]) for one in data]
+        return UsedRows.of(values, checksums, self.world.sample, len(self.federation))
 
     def validation(self, generations: np.ndarray) -> float | None:
         """The mean score of the models that clients work with on their validation rows; None where there are none."""
@@ -215,9 +221,9 @@ class Evaluator:
     def _data_of(self, generations: np.ndarray) -> Callable[[int], ClientData]:
         return lambda client: self.federation.client(client, int(generations[client]))
 
-    def _in_parts(self, at_once: int | None = None) -> list[range]:
+    def _in_parts(self, at_once: int | None = None) -> list[Sequence[int]]:
         """Clients whose models are scored at once. Not all: there may be a model for each."""
-        clients = range(len(self.federation))
+        clients = self._clients
         at_once = at_once or max(1, OWN_MODELS_BYTES // (4 * self.learner.layers.model.size))
         return [clients[begin : begin + at_once] for begin in range(0, len(clients), at_once)]
 

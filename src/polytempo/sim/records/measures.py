@@ -1,7 +1,7 @@
 """The figures of one evaluation. Clients that share a model are scored in one pass."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,22 +17,32 @@ from polytempo.world.devices import Devices
 from polytempo.world.federation import ClientData, Cluster
 
 
+class Scores(NamedTuple):
+    """The scores of the clients that are evaluated."""
+
+    served: np.ndarray
+    trained: np.ndarray
+    used: np.ndarray
+    sample: np.ndarray | None
+    """Their numbers; None where these are all clients."""
+
+
 def evaluation_row(
     now: float,
     updates: int,
-    served: np.ndarray,
-    trained: np.ndarray,
-    used: np.ndarray,
+    scores: Scores,
     idle: np.ndarray,
     strategy: Strategy,
     groups: Sequence[int] | None,
     devices: Devices,
 ) -> dict[str, Any]:
     """Accuracy over clients of the models that they are served, own and use; of those in use also spread, slowest and
-    fastest fifth, and device types where there are some; idle share, clusters."""
+    fastest fifth, and device types where there are some (``devices`` are those of the evaluated clients). Idle share
+    and clusters are those of all clients."""
     from sklearn.metrics import adjusted_rand_score  # here, because it takes a second to import
 
-    clusters = np.array([strategy.cluster_of(client) for client in range(len(served))])
+    served, trained, used, sample = scores
+    clusters = np.array([strategy.cluster_of(client) for client in range(len(idle))])
     known = trained[~np.isnan(trained)]
     return {
         "time": now,
@@ -47,13 +57,14 @@ def evaluation_row(
         "clusters": len(np.unique(clusters)),
         "purity": None if groups is None else purity(clusters, np.array(groups)),
         "ari": None if groups is None else float(adjusted_rand_score(groups, clusters)),
-        "accuracy_per_cluster": accuracy_per_cluster(clusters, served),
+        "accuracy_per_cluster": accuracy_per_cluster(clusters if sample is None else clusters[sample], served),
         **({"accuracy_per_device": accuracy_per_device(used, devices)} if devices.kinds else {}),
+        **({} if sample is None else {"sample": sample}),
         "per_client": served,
-        "per_client_trained": trained.copy(),
+        "per_client_trained": trained,
         "per_client_used": used,
-        "per_client_idle": idle,
-        "per_client_cluster": clusters.astype(np.float64),
+        "per_client_idle": idle if sample is None else idle[sample],
+        "per_client_cluster": clusters.astype(np.float64) if sample is None or clusters.any() else None,
         "per_client_group": None if groups is None else np.array(groups, np.float64),  # drifts change it
     }
 

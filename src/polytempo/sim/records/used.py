@@ -28,10 +28,18 @@ class UsedRows:
     """Of each client's test rows and labels: values of different rows are not compared."""
 
     @classmethod
-    def of(cls, values: Sequence[np.ndarray], checksums: Sequence[int]) -> "UsedRows":
-        """From the values of each client."""
-        offsets = np.concatenate([[0], np.cumsum([len(one) for one in values])]).astype(np.int64)
-        return cls(np.concatenate(values), offsets, np.array(checksums, np.uint64))
+    def of(
+        cls,
+        values: Sequence[np.ndarray],
+        checksums: Sequence[int],
+        sample: np.ndarray | None = None,
+        clients: int | None = None,
+    ) -> "UsedRows":
+        """From the values of each client. Where they are those of a sample of so many clients, the others have none."""
+        of_all, rows = np.array(checksums, np.uint64), np.array([len(one) for one in values], np.int64)
+        if sample is not None and clients is not None:
+            of_all, rows = _scattered(of_all, sample, clients), _scattered(rows, sample, clients)
+        return cls(np.concatenate(values), np.concatenate([[0], np.cumsum(rows)]), of_all)
 
     @property
     def are_losses(self) -> bool:
@@ -45,6 +53,13 @@ class UsedRows:
     def __len__(self) -> int:
         """How many clients there are."""
         return len(self.checksums)
+
+
+def _scattered(values: np.ndarray, sample: np.ndarray, clients: int) -> np.ndarray:
+    """Zeros for all others."""
+    of_all = np.zeros(clients, values.dtype)
+    of_all[sample] = values
+    return of_all
 
 
 def checksum(rows: np.ndarray, labels: np.ndarray) -> int:

@@ -1,5 +1,6 @@
 """Whom to pick next. Shared by all methods, so that it means the same in simulation and in service."""
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -60,8 +61,9 @@ class Participation:
         self.members: dict[int, bool] = {}
         """Client -> is it busy."""
         self.busy = 0
-        self._idle: list[int] = []
-        self._position: dict[int, int] = {}  # client -> where it stands in _idle
+        self._idle = array("q")
+        self._position = array("q")
+        """By client: where it stands among the idle, or -1. Arrays, because a million clients may be idle."""
         self._queue: dict[int, None] = {}  # idle clients in order of readiness, for round-robin
 
     def join(self, client: int) -> None:
@@ -78,7 +80,7 @@ class Participation:
         """A client is free, and nobody is started."""
         self._forget(client)
         self.members[client] = False
-        self._position[client] = len(self._idle)
+        self._stand(client, len(self._idle))
         self._idle.append(client)
         if self.quota.choice == "round-robin":
             self._queue[client] = None
@@ -113,7 +115,7 @@ class Participation:
         """The members of a synchronous round among these clients, or nobody while fewer of them than the quota are
         idle. Costs O(1) per client named, and for round-robin per idle client."""
         wanted = self.quota.of(len(clients))
-        idle = [client for client in clients if client in self._position]
+        idle = [client for client in clients if self._is_idle(client)]
         if wanted > len(idle):
             return []
         if self.quota.choice == "round-robin":
@@ -133,7 +135,7 @@ class Participation:
     def _forget(self, client: int) -> None:
         if self.members.get(client):
             self.busy -= 1
-        if client in self._position:
+        if self._is_idle(client):
             self._take(client)
 
     def _pick(self, count: int) -> list[int]:
@@ -158,8 +160,21 @@ class Participation:
         self.members[client] = True
         self.busy += 1
 
+    def _is_idle(self, client: int) -> bool:
+        return client < len(self._position) and self._position[client] >= 0
+
+    def _stand(self, client: int, position: int) -> None:
+        """An idle client stands at this position."""
+        missing = client + 1 - len(self._position)
+        if missing > 0:
+            self._position.extend([-1] * missing)
+        self._position[client] = position
+
     def _take(self, client: int) -> None:
-        position, last = self._position.pop(client), self._idle.pop()
+        if not self._is_idle(client):
+            raise KeyError(client)
+        position, last = self._position[client], self._idle.pop()
+        self._position[client] = -1
         if last != client:
             self._idle[position] = last
             self._position[last] = position
@@ -171,7 +186,7 @@ class Participation:
             "seed": self.seed,
             "picks": self.picks,
             "members": self.members,
-            "idle": self._idle,
+            "idle": self._idle.tolist(),
             "queue": self._queue,
         }
 
@@ -181,7 +196,8 @@ class Participation:
         made.picks = saved["picks"]  # type: ignore[assignment]
         made.members = saved["members"]  # type: ignore[assignment]
         made.busy = sum(made.members.values())
-        made._idle = saved["idle"]  # type: ignore[assignment]
-        made._position = {client: position for position, client in enumerate(made._idle)}
+        made._idle = array("q", saved["idle"])  # type: ignore[call-overload]
+        for position, client in enumerate(made._idle):
+            made._stand(client, position)
         made._queue = saved["queue"]  # type: ignore[assignment]
         return made

@@ -337,6 +337,8 @@ def make_strategy(name: str, given: Mapping[str, Any], own: type[Strategy] | Non
     cls: Any = own or strategy_class(name)
     known = [f.name for f in fields(cls)]
     for key in given:
+        if key == "preset" and key not in known:
+            raise UserError(f"{name} has no presets: it has one set of defaults. Leave preset out.")
         if key not in known:
             raise UserError(unknown(f"parameter of {name}", key, known))
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):

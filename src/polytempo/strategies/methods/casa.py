@@ -1,6 +1,7 @@
 """CASA: clustered federated learning with asynchronous clients (Liu et al., KDD 2024), and its ablations.
 
-Two rules are ours, and ``preset="paper"`` is without them (docs/methods/clustering.md has why). A pair's cosines are
+Two rules are ours, and ``preset="paper"`` is without them (docs/methods/clustering.md has why). It compares deltas, as
+the default does: raw weights, which the paper names, are ``source="weights"``. A pair's cosines are
 averaged by how far the two moved (``memory``): near the end of training single cosines are noise, and split groups. A
 client that has never handed in is asked for an early report (``patience``): until then it is served the model of the
 largest cluster, and splits wait for it.
@@ -47,7 +48,7 @@ class DynamicClusters(Clustered, ABC):
     kappa: float = Field(0.001, gt=0, description="how fast Omega(t) = (e/2.8)^(kappa t) falls")
     gamma: float = Field(0.15, gt=0, description="a cluster splits when alpha_c < eigengap^gamma")
     source: Literal["delta", "weights"] = Field("delta", description="what is compared: local progress or raw weights")
-    memory: float = Field(1.0, ge=0, le=1, description="what a pair's earlier cosines count beside the last one")
+    memory: float = Field(1.0, ge=0, le=1, description="weight of a pair's earlier cosines; 0: only the last counts")
     coverage: float = Field(0.9, ge=0, le=1, description="share of a cluster's pairs compared before it may split")
     budget: int | None = Field(None, ge=0, description="M, entries in all buffers (default: ten per client)")
     patience: Annotated[float | None, OR_NONE] = Field(

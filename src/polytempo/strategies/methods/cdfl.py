@@ -42,7 +42,7 @@ class CDFL(Mixtures):
     )
     c1: float = Field(0.8, ge=0, le=1, description="paper's estimate: weight of the loss on the proxy sets")
     c2: float = Field(0.1, ge=0, le=1, description="paper's estimate: weight of the difference to the models' losses")
-    l_bar: float = Field(0.0, description="paper's estimate: what is taken off the losses")
+    l_bar: float = Field(0.0, description="paper's estimate: subtracted from each loss")
     d1_bar: float = Field(0.0, description="paper's estimate: what is taken off the differences of losses")
     d2_bar: float = Field(0.0, description="paper's estimate: what is taken off the distances")
     b1_bar: float | None = Field(None, ge=0, le=1, description="least share that moves a cluster (default 1/(2 K))")

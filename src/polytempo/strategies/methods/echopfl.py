@@ -46,7 +46,7 @@ class EchoPFL(Clustered):
 
     preset: Literal["ours", "paper"] = Field(
         "ours",
-        description="paper: its rules, literally",
+        description="paper: its rules and numbers",
     )
     first_clusters: int = Field(2, ge=1, description="C, how many of the first updates found a cluster")
     assignment: Rule = Field(

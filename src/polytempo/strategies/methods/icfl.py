@@ -34,7 +34,7 @@ class RisingThreshold(Clustered):
 
     start: float = Field(0.85, ge=-1, le=1, description="alpha*(0), the mean cosine below which a cluster splits first")
     factor: float = Field(4.0, ge=0, description="epsilon, how fast the threshold rises")
-    rate: float = Field(0.01, ge=0, description="of time, for each round")
+    rate: float = Field(0.01, ge=0, description="how fast the threshold rises per round")
 
     def begin(self, setting: Setting) -> None:
         self.t = 0
@@ -82,7 +82,7 @@ class ICFL(RisingThreshold, Rounds):
             if members:
                 units = unit_sum([self.last_round[client] for client in members])
                 parts, why = self.verdict(units, members, self.last_round)
-                if len(parts) == 2:
+                if parts:
                     self.clusters.split(cluster, parts, now, why)
 
     def forget(self, client: int) -> None:
@@ -99,7 +99,7 @@ class ICFLAsync(RisingThreshold, LatestClustered):
     recent model of each member."""
 
     reconstructed = True
-    rate: float = Field(0.0001, ge=0, description="of time, for each update")
+    rate: float = Field(0.0001, ge=0, description="how fast the threshold rises per update")
 
     def compared(self, update: Update) -> Tensor:
         return update.own.weights
@@ -116,13 +116,12 @@ class ICFLAsync(RisingThreshold, LatestClustered):
 
     def split_if_due(self, cluster: int, members: Sequence[int], now: float) -> None:
         parts, why = self.verdict(self.latest.sums[cluster], members, self.latest.vectors)
-        if len(parts) == 2:
+        if parts:
             self.split(cluster, parts, now, why)
 
 
 def by_spectrum(clients: Sequence[int], models: Mapping[int, Tensor]) -> list[list[int]]:
-    """Two parts by spectral clustering of the cosines, stretched from the lowest to the highest of the cluster; one, if
-    nothing sets them apart."""
+    """Two parts by spectral clustering of the cosines, stretched from the lowest to the highest of the cluster."""
     if len(clients) == 2:
         return [[client] for client in clients]
     graph = affinity(cosines([models[client] for client in clients]), "weights")

@@ -1,6 +1,6 @@
 """Collaboration: every client has a model of its own, made of everybody's by the weights of a graph. How the weights
 come about is a method's (pFedGraph, FedAMP, FedSaC); when they are used is here, in rounds or naively at any time, and
-in ``pace.py``, which keeps both true under staleness."""
+in ``buffered_collaboration.py``, which keeps both true under staleness."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ class Mixtures(Strategy):
 
     preset: Literal["ours", "paper"] = Field("ours", description="paper: its rules and numbers")
     ages: Literal["clients", "updates"] = Field(
-        "clients", description="in what ages count; in updates as the paper has it, with its numbers"
+        "clients", description="unit of an update's age: clients, or updates (the paper, with its numbers)"
     )
     beta0: float = Field(0.025, gt=0, le=1, description="the most that an update moves a cluster model")
     a: float = Field(10.0, ge=0, description="how fast older updates count less")

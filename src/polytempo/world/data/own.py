@@ -80,8 +80,10 @@ def _as_numbers(y: np.ndarray, labels: Labels) -> tuple[np.ndarray, int]:
     """Labels that are numbers, and how many each sample has."""
     if y.dtype.kind not in "biuf" or not np.isfinite(y).all():
         raise ValueError(f"labels are {y.dtype}, not finite numbers")
-    if labels == "several" and (y.ndim != 2 or not np.isin(y, (0, 1)).all()):
+    if labels == "several" and y.ndim != 2:
         raise ValueError(f"y has shape {y.shape}. With several labels it is samples x labels, each 0 or 1")
+    if labels == "several" and not np.isin(y, (0, 1)).all():
+        raise ValueError(f"y holds {y[~np.isin(y, (0, 1))][0]:g}. With several labels each is 0 or 1")
     return y.astype(np.float32), 1 if y.ndim == 1 else y.shape[1]
 
 

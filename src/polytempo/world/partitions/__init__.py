@@ -73,8 +73,8 @@ def _check_without_classes(kind: Partition, drifts: Sequence[Drift], proxies: Pr
     if not kind.any_labels:
         raise UserError(f"Partition {kind.form} goes by classes, and labels here are numbers. Take {others}, or rows.")
     if proxies or any(drift.kind == "swap" for drift in drifts):
-        what = "Proxy sets go" if proxies else "A drift that swaps labels goes"
-        raise UserError(f"{what} by classes, and labels here are numbers. Leave it out.")
+        what = "A strategy with proxy sets needs" if proxies else "A drift that swaps labels needs"
+        raise UserError(f"{what} one class per sample, and labels here are something else. Take another one.")
 
 
 def clients_in(partition: str | Partition, dataset: Dataset, min_samples: int = 2) -> int | None:

@@ -2,7 +2,7 @@
 
 import grpc
 
-from polytempo.serve.conform.points.point import check_in_hand, point, take_from_refresh
+from polytempo.serve.conform.points.point import check_in_hand, point
 from polytempo.serve.conform.scene import APART, LARGE, MANY, Scene
 from polytempo.serve.conform.stage import Ending, NotMetError
 from polytempo.serve.server import messages
@@ -48,7 +48,7 @@ def says_what_it_has(scene: Scene) -> None:
     check_in_hand(hello, flight.number, number)
     scene.welcome(talk, hello, flight.number)
     scene.report(talk, flight)
-    take_from_refresh(scene, talk, flight, number)
+    scene.result(talk, flight)
 
 
 @point

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from polytempo.core.flight import Flight
 from polytempo.serve.conform.scene import Scene
-from polytempo.serve.conform.stage import NotMetError, Received, Talk
+from polytempo.serve.conform.stage import NotMetError, Received
 
 Script = Callable[[Scene], None]
 
@@ -35,14 +34,4 @@ def check_in_hand(hello: Received, task: int, heeded: int) -> None:
         raise NotMetError(
             f"its hello says task {said.task}, heeded {said.heeded}; it has task {task} in hand, and the last order of "
             f"it that it was sent has number {heeded}"
-        )
-
-
-def take_from_refresh(scene: Scene, talk: Talk, flight: Flight, number: int) -> None:
-    """The client's result has to count from this refresh."""
-    pushed, _ = scene.result(talk, flight)
-    if pushed.head.push.base != number:
-        raise NotMetError(
-            f"it was sent model {number} in the middle of its training, and says that it started from model "
-            f"{pushed.head.push.base}"
         )
