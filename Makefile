@@ -1,5 +1,7 @@
 # Two commands: `make demo` and `make test`. Everything is installed into .venv.
 # Where node and npm are installed, it installs the packages of the client for Node too, and tests it.
+# `make lint`, `make format` and `make test-fast` are parts of it for every day (CONTRIBUTING.md).
+# `make dist` builds both distributions, and `make test-dist` builds them twice and installs them.
 # `make test-extras` installs everything optional into .venv-extras and runs the tests that need it.
 # `make test-wheels` builds two versions of the package and upgrades a service of two servers from one to the other.
 # `make test-ray` runs every strategy on a Ray cluster of three nodes, one of which is killed (a quarter of an hour).
@@ -7,24 +9,44 @@
 # `make bench DATA_DIR=...` measures what docs/results says, on the MNIST, CIFAR-10 and AG News in that directory.
 PYTHON ?= python3
 BIN := .venv/bin
+define LINT
+$(BIN)/ruff check .
+$(BIN)/ruff format --check .
+$(BIN)/mypy
+$(BIN)/mypy --python-version 3.10 client/src/polytempo_client
+endef
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
-.PHONY: demo test test-ray test-extras test-wheels crash-states bench clean
+.PHONY: demo test test-fast test-ray test-dist test-extras test-wheels lint format dist crash-states bench clean
 
 demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --partition dirichlet:0.3 --test-share 0.5 \
 		--seeds 1 --time 1200 --target 0.9
 
 test: .venv/installed-test $(if $(shell command -v npm),client/node/node_modules/installed)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.10 client/src/polytempo_client
+	$(LINT)
 	$(BIN)/pytest -n 2 -rs
+
+test-fast: .venv/installed-test
+	$(BIN)/pytest -n 2 -m 'not (browser or dist or node or postgres or ray)'
+
+lint: .venv/installed-test
+	$(LINT)
+
+format: .venv/installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 # Without a network its tests are skipped.
 client/node/node_modules/installed: client/node/package-lock.json
 	-npm ci --prefix client/node --silent --no-fund --no-audit && touch $@
+
+dist: .venv/installed-test
+	rm -rf dist
+	for project in client .; do $(BIN)/python -m build --outdir dist $$project || exit 1; done
+
+test-dist: .venv/installed-test
+	$(BIN)/pytest -m dist tests/packaging
 
 test-ray: .venv/installed-test
 	$(BIN)/pytest -m ray -n 1 tests/sim/executors
@@ -43,6 +65,8 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/micro/training.py $(DATA)
 	$(BIN)/python benchmarks/micro/overhead.py $(DATA)
 	$(BIN)/python benchmarks/micro/scaling.py
+	$(BIN)/python benchmarks/micro/million.py
+	$(BIN)/python benchmarks/micro/executors.py
 	$(BIN)/python benchmarks/micro/clustering.py $(DATA)
 	$(BIN)/python benchmarks/micro/arrival_groups.py
 	$(BIN)/python benchmarks/micro/collaboration.py

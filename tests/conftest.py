@@ -29,6 +29,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return OneCluster(config, log)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test of a service in PostgreSQL asks for the server, or for that store."""
+    for item in items:
+        chosen = item.callspec.params.get("store") if hasattr(item, "callspec") else None
+        if chosen == "postgres" or "database" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.postgres)
+
+
 @pytest.fixture(autouse=True)
 def _logs_go_where_they_went() -> Iterator[None]:
     """A test that runs a command, which says where logs go, says so for no other test."""

@@ -1,7 +1,8 @@
 """What the client costs a device: packages, size, time of the import, memory of a client that has its next task.
 
 Beside it, in an environment of their own, the packages that it needs, with what every generated file imports of
-protobuf. Times are medians of alternating repeats.
+protobuf. Times are medians of alternating repeats; those of the processor hardly
+depend on what else the machine does.
 
     python benchmarks/client/footprint.py [--repeats 11]
 """
@@ -19,7 +20,8 @@ IMPORTS = {
     "base": f"import numpy, grpc; {GENERATED}; from google.protobuf.internal import builder",
     "client": "import polytempo_client",
 }
-TIMED = "import time; began = time.perf_counter(); {imports}; print(time.perf_counter() - began)"
+CLOCKS = "(time.perf_counter(), time.process_time())"
+TIMED = f"import time; began = {CLOCKS}; {{imports}}; now = {CLOCKS}; print(*(b - a for a, b in zip(began, now)))"
 IDLE = """
 import re, sys
 from pathlib import Path
@@ -32,16 +34,18 @@ with Client(address, Path(directory, "client-0.token"), Path(directory, "ca.pem"
     client.task(60)
     print(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1))
 """
+KINDS = ("by the clock", "of the processor")
 PARAMETERS = 600_000
 
 
-def import_times(environments: dict[str, Environment], repeats: int) -> dict[str, float]:
-    """Seconds, in a process of its own each."""
-    times: dict[str, list[float]] = {name: [] for name in environments}
+def import_times(environments: dict[str, Environment], repeats: int) -> dict[str, tuple[float, float]]:
+    """Seconds by the clock and of the processor, in a process of its own each."""
+    times: dict[str, list[list[float]]] = {name: [] for name in environments}
     for _ in range(repeats):
         for name, environment in environments.items():
-            times[name].append(float(output_of([environment.python, "-c", TIMED.format(imports=IMPORTS[name])])))
-    return {name: statistics.median(found) for name, found in times.items()}
+            printed = output_of([environment.python, "-c", TIMED.format(imports=IMPORTS[name])])
+            times[name].append([float(number) for number in printed.split()])
+    return {name: tuple(map(statistics.median, zip(*found, strict=True))) for name, found in times.items()}
 
 
 def idle_megabytes(environment: Environment, directory: Path) -> dict[int, float]:
@@ -75,7 +79,10 @@ def main() -> None:
             f"| packages | {', '.join(sorted(environments['base'].installed()))} | and {', '.join(added)} | no other |"
         )
         print(f"| size, MB | {sizes['base']:.1f} | {sizes['client']:.1f} | {sizes['base'] + 3:.1f} |")
-        print(f"| import, s | {times['base']:.3f} | {times['client']:.3f} | {1.2 * times['base']:.3f} |")
+        for kind, base, client in zip(
+            ("by the clock", "of the processor"), times["base"], times["client"], strict=True
+        ):
+            print(f"| import, s {kind} | {base:.3f} | {client:.3f} | {1.2 * base:.3f} |")
         for parameters, megabytes in idle_megabytes(environments["client"], directory).items():
             print(f"| resident, {parameters:,} parameters, MB | | {megabytes:.1f} | 80 |")
 

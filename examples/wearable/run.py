@@ -46,9 +46,11 @@ def recordings(data: Path | None, wearers: int) -> list[tuple[np.ndarray, np.nda
 
 
 def features(windows: np.ndarray) -> np.ndarray:
-    """Of each sensor: mean, deviation, range, and mean change from one moment to the next."""
+    """Of each sensor: mean, deviation, range, and mean change from one moment to the next. They are scaled over all
+    wearers; a device has constants in their place, from recordings of the past."""
     changes = np.abs(np.diff(windows, axis=2)).mean(2)
-    return np.concatenate([windows.mean(2), windows.std(2), np.ptp(windows, axis=2), changes], axis=1)
+    found = np.concatenate([windows.mean(2), windows.std(2), np.ptp(windows, axis=2), changes], axis=1)
+    return (found - found.mean(0)) / (found.std(0) + 1e-6)
 
 
 def begin(directory: Path, days: list[tuple[np.ndarray, np.ndarray]]) -> None:
@@ -91,11 +93,17 @@ class Operator:
     def __init__(self, directory: Path, page: str) -> None:
         token = (directory / "operator-anna.token").read_text().strip()
         self._asked = urllib.request.Request(f"{page}api/status", headers={"Authorization": f"Bearer {token}"})
+        self._last: list[dict] = []
         self._tls = ssl.create_default_context(cafile=str(directory / "ca.pem"))
 
     def clients(self) -> list[dict]:
-        with urllib.request.urlopen(self._asked, context=self._tls) as answer:
-            return json.load(answer)["status"].get("clients", [])  # none in its first moments
+        """As of now; where a machine with too much to do gives no answer, as of the last one."""
+        try:
+            with urllib.request.urlopen(self._asked, context=self._tls) as answer:
+                self._last = json.load(answer)["status"].get("clients", [])  # none in its first moments
+        except OSError as error:
+            print(f"the operators' page gave no answer: {error}", flush=True)
+        return self._last
 
 
 def policy(wearer: int, day: float) -> str:

@@ -127,6 +127,16 @@ def test_it_takes_part_with_a_certificate_an_enrolment_and_half_precision(tmp_pa
         assert not server.shared.meters.refusals
 
 
+def test_a_server_of_another_authority_is_an_error_at_once(tmp_path: Path) -> None:
+    service, stranger = tmp_path / "service", tmp_path / "stranger"
+    for directory in (service, stranger):
+        make_certs(directory, [])
+    with running(service, security="tls", clients=1) as server:
+        done = node(HERE / "examples/softmax.js", server.address, service / "client-0.token", stranger / "ca.pem")
+    assert done.returncode == 1
+    assert "CertificateError: 127.0.0.1:" in done.stderr
+
+
 def test_what_is_shipped_is_what_was_compiled(tmp_path: Path) -> None:
     compiler = HERE / "node_modules/.bin/tsc"
     if not compiler.exists():

@@ -16,6 +16,7 @@ from polytempo.core.errors import UserError
 from polytempo.report.run import Run
 from polytempo.sim.directory import CHECKPOINT, is_finished
 from polytempo.sim.experiment import make_experiment
+from polytempo.sim.records import history
 from polytempo.sim.run import run_experiment
 from support.plugs import PulledPlugError, pulled_after
 
@@ -114,6 +115,20 @@ def test_a_run_begun_again_is_not_finished_until_it_is(tmp_path, every_event):
     with pytest.raises(PulledPlugError):
         run_experiment(experiment, tmp_path / "run", pulled_after(5), checkpoint_seconds=math.inf)
     assert not is_finished(experiment, tmp_path / "run")
+
+
+def test_rows_are_written_as_they_come_and_cut_back_to_the_checkpoint(tmp_path, every_event, monkeypatch):
+    experiment, log = make_experiment(**SETTINGS), tmp_path / "cut/updates.jsonl"
+    whole = run_experiment(experiment, tmp_path / "whole").result
+    with pytest.raises(PulledPlugError):
+        run_experiment(experiment, tmp_path / "cut", pulled_after(15), checkpoint_seconds=0)
+    saved = len(log.read_text().splitlines())
+    monkeypatch.setattr(history, "UNWRITTEN", 3)
+    with pytest.raises(PulledPlugError):
+        run_experiment(experiment, tmp_path / "cut", pulled_after(30), checkpoint_seconds=math.inf)
+    assert len(log.read_text().splitlines()) > saved + 3
+    assert run_experiment(experiment, tmp_path / "cut").result["digest"] == whole["digest"]
+    assert log.read_text() == (tmp_path / "whole/updates.jsonl").read_text()
 
 
 def test_lost_rows_are_noticed(tmp_path, every_event):

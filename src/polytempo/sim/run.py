@@ -209,6 +209,7 @@ def _simulate(
     def after_event() -> None:
         nonlocal saved_at, shown_at
         now = time.perf_counter()
+        simulator.history.write_full()
         if interrupted:
             checkpoint()
             raise KeyboardInterrupt

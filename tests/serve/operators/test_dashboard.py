@@ -9,7 +9,10 @@ from polytempo.serve.operators import login_throttle
 from support.browsing import CHROMIUM, page
 from support.operating import a_client, a_status, operators_page
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed"),
+]
 
 HOSTILE = '<img src=x onerror="document.title=1">\u202e</td><script>document.title=1</script>'
 NOW = "document.dispatchEvent(new Event('visibilitychange'))"  # makes the page ask at once

@@ -12,7 +12,7 @@ from polytempo.core.events import Update
 from polytempo.sim.executors.executor import Executor
 from polytempo.sim.personal import PersonalClients
 from polytempo.sim.records.history import History, graph_row
-from polytempo.sim.records.measures import Scores, evaluation_row, score_clients, score_cluster_models, score_rows
+from polytempo.sim.records.measures import ClientScores, evaluation_row, score_clients, score_cluster_models, score_rows
 from polytempo.sim.records.sketches import Sketches
 from polytempo.sim.records.used import UsedRows, checksum
 from polytempo.sim.world import World
@@ -109,7 +109,7 @@ class Evaluator:
         used = self._score_used(served, generations)
         groups = self._groups(generations)
         trained = self.trained_scores[self._clients]
-        scores = Scores(served, trained, used, self.world.sample)
+        scores = ClientScores(served, trained, used, self.world.sample)
         row = evaluation_row(now, updates, scores, idle, self.strategy, groups, self.devices)
         of_clusters = score_cluster_models(
             self.strategy.cluster_models(),

@@ -19,6 +19,8 @@ from polytempo_client.disk.files import write_bytes
 FILES = ("evaluations", "updates", "marks", "graphs", "traffic", "sketches", "exchanges")
 OPTIONAL = ("graphs", "traffic", "sketches", "exchanges")  # files that are not there without rows
 DECIMALS = 6  # of a weight in a graph
+UNWRITTEN = 1000
+"""Updates that wait to be written."""
 
 Row = dict[str, Any]
 
@@ -51,6 +53,11 @@ class History:
         self.marks.append(
             {"time": time, "kind": kind, "client": client, **({} if awaited is None else awaited.row()), **more}
         )
+
+    def write_full(self) -> None:
+        """Write what is new once it is much."""
+        if self.directory is not None and len(self.updates) - self._written["updates"] >= UNWRITTEN:
+            self.flush()
 
     def flush(self) -> dict[str, int]:
         """Write what is new; the number of rows now in each file."""

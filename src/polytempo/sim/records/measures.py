@@ -17,7 +17,7 @@ from polytempo.world.devices import Devices
 from polytempo.world.federation import ClientData, Cluster
 
 
-class Scores(NamedTuple):
+class ClientScores(NamedTuple):
     """The scores of the clients that are evaluated."""
 
     served: np.ndarray
@@ -30,7 +30,7 @@ class Scores(NamedTuple):
 def evaluation_row(
     now: float,
     updates: int,
-    scores: Scores,
+    scores: ClientScores,
     idle: np.ndarray,
     strategy: Strategy,
     groups: Sequence[int] | None,
@@ -44,6 +44,7 @@ def evaluation_row(
     served, trained, used, sample = scores
     clusters = np.array([strategy.cluster_of(client) for client in range(len(idle))])
     known = trained[~np.isnan(trained)]
+    shown = sample is None or bool(clusters.any())  # a million clients on one model: nobody asks in which cluster
     return {
         "time": now,
         "updates": updates,
@@ -64,8 +65,8 @@ def evaluation_row(
         "per_client_trained": trained,
         "per_client_used": used,
         "per_client_idle": idle if sample is None else idle[sample],
-        "per_client_cluster": clusters.astype(np.float64) if sample is None or clusters.any() else None,
-        "per_client_group": None if groups is None else np.array(groups, np.float64),  # drifts change it
+        "per_client_cluster": clusters.astype(np.float64) if shown else None,
+        "per_client_group": np.array(groups, np.float64) if shown and groups is not None else None,  # drifts change it
     }
 
 
