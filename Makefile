@@ -3,6 +3,7 @@
 # `make lint`, `make format` and `make test-fast` are parts of it for every day (CONTRIBUTING.md).
 # `make dist` builds both distributions, and `make test-dist` builds them twice and installs them.
 # `make test-extras` installs everything optional into .venv-extras and runs the tests that need it.
+# `make test-wheels` builds two versions of the package and upgrades a service of two servers from one to the other.
 # `make test-ray` runs every strategy on a Ray cluster of three nodes, one of which is killed (a quarter of an hour).
 # `make crash-states` tries thousands of states that a power cut may leave of a journal (minutes; needs Linux and cc).
 # `make bench DATA_DIR=...` measures what docs/results says, on the MNIST, CIFAR-10 and AG News in that directory.
@@ -16,7 +17,7 @@ $(BIN)/mypy --python-version 3.10 client/src/polytempo_client
 endef
 DATA := $(if $(DATA_DIR),--data-dir $(DATA_DIR))
 
-.PHONY: demo test test-fast test-ray test-dist test-extras lint format dist crash-states bench results clean
+.PHONY: demo test test-fast test-ray test-dist test-wheels test-extras lint format dist crash-states bench results clean
 
 demo: .venv/installed
 	$(BIN)/polytempo compare standalone fedavg fedasync casa concerto --partition dirichlet:0.3 --test-share 0.5 \
@@ -54,6 +55,9 @@ test-extras: .venv-extras/installed
 	POLYTEMPO_TEST_EXTRAS=required .venv-extras/bin/pytest -n 2 -rs tests/contract/test_adapters.py tests/examples \
 		tests/report/test_comparison.py tests/sweeps tests/track tests/world/data
 
+test-wheels: .venv/installed-test
+	$(BIN)/pytest -m wheels tests/serve/process/test_rolling_upgrade.py
+
 crash-states: .venv/installed-test
 	POLYTEMPO_CRASH_STATES=all $(BIN)/pytest -s tests/serve/journal/test_crash_states.py
 
@@ -70,6 +74,8 @@ bench: .venv/installed-test
 	$(BIN)/python benchmarks/micro/exchanges.py
 	$(BIN)/python benchmarks/service/serving_load.py
 	$(BIN)/python benchmarks/service/serving_load.py --soak 600
+	$(BIN)/python benchmarks/service/store_load.py
+	$(BIN)/python benchmarks/service/failover.py --out results/failovers.jsonl
 	$(BIN)/python benchmarks/service/serving_faults.py
 	$(BIN)/python benchmarks/micro/encoding.py
 	$(BIN)/python benchmarks/micro/screening.py

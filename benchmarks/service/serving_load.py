@@ -30,6 +30,7 @@ from safetensors.numpy import save_file
 from polytempo.serve.access.tokens import make_tokens
 from polytempo.serve.journal.settings import make_settings
 from polytempo.serve.paths import OPERATIONS
+from polytempo.serve.process.backup import put_document
 from polytempo.serve.process.options import Endpoints, ServeOptions
 from polytempo.serve.process.running import serve
 from polytempo_client.protocol.bodies import entry_of, make_body
@@ -241,7 +242,7 @@ def measure_echoes(parameters: int, clients: int, seconds: float) -> tuple[Measu
 def polytempo(parameters: int, clients: int, directory: Path) -> Iterator[tuple[int, int, list[str]]]:
     """A server's port and process number, and its clients' tokens."""
     make_tokens(directory, clients)
-    (directory / OPERATIONS).write_text("[limits]\nrequests_per_second = 1e9\n")
+    put_document(directory, OPERATIONS, b"[limits]\nrequests_per_second = 1e9\n")
     save_file(model_tensors(parameters), directory / "init.safetensors")
     tokens = [read_token(directory / f"client-{client}.token") for client in range(clients)]
     with process(serve_polytempo, directory) as (port, number):

@@ -69,7 +69,7 @@ class Server:
                 cwd=self.directory,
                 **self._as_nobody(),
             )
-        while "ready to accept connections" not in self.log.read_text():
+        while "ready to accept" not in self.log.read_text():
             assert self._process.poll() is None, self.log.read_text()
             time.sleep(0.01)
 
@@ -169,3 +169,46 @@ def postgres(**given: Any) -> Iterator[Server]:
         finally:
             RUNNING.remove(server)
             server.stop()
+
+
+class Replicated(Server):
+    """A server whose commits wait until a second one has them, which takes its place when the first one dies. Both are
+    reached by one address."""
+
+    def __init__(self, directory: Path, ports: tuple[int, int]) -> None:
+        first, second = (directory / name for name in ("first", "second"))
+        first.mkdir()
+        super().__init__(first, ports[0])
+        self._ports = ports
+        self.replica = Replica(second, ports[1], self)
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self.execute("SELECT pg_reload_conf()")
+
+    def url(self, schema: str, user: str = "postgres") -> str:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        return f"postgresql://{user}@{hosts}/{DATABASE}?target_session_attrs=read-write&schema={schema}"
+
+    def fail_over(self) -> None:
+        """The first one dies, and the other is promoted."""
+        self.stop(signal.SIGQUIT)
+        self.replica.execute("SELECT pg_promote()")
+
+    def execute(self, sql: str, *values: object, database: str = DATABASE) -> list[Any]:
+        alive: Server = super() if self._process is not None else self.replica  # type: ignore[assignment]
+        return alive.execute(sql, *values, database=database)
+
+
+class Replica(Server):
+    """A copy of a server, which goes on copying."""
+
+    def __init__(self, directory: Path, port: int, of: Server) -> None:
+        directory.mkdir()
+        self.directory, self._port, self._version = directory, port, of._version
+        self._settings = of._settings
+        self.log = directory / "log"
+        self._process = None
+        directory.chmod(0o755)
+        if os.geteuid() == 0:
+            os.chown(directory, 65534, 65534)
+        self.run("pg_basebackup", "-d", of.conninfo, "-D", directory / "data", "-R", "--checkpoint=fast")
+        self.start()

@@ -1,5 +1,7 @@
 """Several servers on one database: one leads, the others read along, and nothing that was acknowledged is lost."""
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,8 @@ from polytempo.serve.journal.replay import replay
 from polytempo.serve.paths import ACCESS
 from polytempo.serve.process.handing_over import hand_over
 from polytempo_client.session.enrolment import enrol_client
-from support.postgres import Server
-from support.serving import nudge, until
+from support.postgres import Replicated, Server
+from support.serving import free_port, nudge, until
 from support.several import QUICK, Several, several
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -175,3 +177,21 @@ def test_a_lease_that_nobody_renews_runs_out(tmp_path: Path, database: Server) -
         tasks += servers.push("b", count=2)
         assert applied(servers) == tasks
         assert replay(tmp_path / "b" / "journal").service.updates == 4
+
+
+def test_a_database_that_fails_over_itself_costs_a_pause(tmp_path: Path) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="polytempo-replicated-"))  # its path must be short
+    folder.chmod(0o755)
+    database = Replicated(folder, (free_port(), free_port()))
+    try:
+        with several(tmp_path, database) as servers:
+            pair(servers)
+            tasks = servers.push("a", count=2)
+            database.fail_over()
+            until(lambda: servers.logged("database does not answer"))
+            tasks += servers.push(servers.wait_for_any_leader(), count=2)
+            assert applied(servers) == tasks
+    finally:
+        database.stop()
+        database.replica.stop()
+        shutil.rmtree(folder)

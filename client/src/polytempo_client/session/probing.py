@@ -66,13 +66,13 @@ def welcomes(address: str, token: str, credentials: grpc.ChannelCredentials | No
     sent: queue.SimpleQueue[Head | None] = queue.SimpleQueue()
     sent.put(Head(request=1, hello=hello))
 
-    def said() -> Iterator[Frame]:
+    def outgoing() -> Iterator[Frame]:
         while (head := sent.get()) is not None:
             yield from frames(head)
 
     assembler = Assembler()
     with channel_to(address, credentials, one_of_several=True) as channel:
-        call, helpers = open_session(channel, said(), token, PROBE_SECONDS)
+        call, helpers = open_session(channel, outgoing(), token, PROBE_SECONDS)
         try:
             for frame in call:
                 if (whole := assembler.add(frame)) is not None:
