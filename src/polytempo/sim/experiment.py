@@ -28,7 +28,7 @@ from polytempo.world.proxies import ProxySource, parse_proxies
 from polytempo.world.tables import read_toml
 from polytempo_client.imports import imported_file
 
-LATER = ("eval_clients", "goal", "personal_layers", "validation_share")
+LATER = ("device", "eval_clients", "goal", "personal_layers", "validation_share")
 """Settings that came later. Runs that leave them at their defaults do not name them, as before, and stay known."""
 IMPORTABLE = ("strategy", "model", "goal", "loss", "metric", "data")
 """Settings that may be import paths."""
