@@ -25,10 +25,10 @@ demo: .venv/installed
 
 test: .venv/installed-test $(if $(shell command -v npm),client/node/node_modules/installed)
 	$(LINT)
-	$(BIN)/pytest -n 2 -rs
+	$(BIN)/pytest -n 3 -rs
 
 test-fast: .venv/installed-test
-	$(BIN)/pytest -n 2 -m 'not (browser or dist or node or postgres or ray)'
+	$(BIN)/pytest -n 3 -m 'not (browser or dist or node or postgres or ray)'
 
 lint: .venv/installed-test
 	$(LINT)
@@ -52,7 +52,7 @@ test-ray: .venv/installed-test
 	$(BIN)/pytest -m ray -n 1 tests/sim/executors
 
 test-extras: .venv-extras/installed
-	POLYTEMPO_TEST_EXTRAS=required .venv-extras/bin/pytest -n 2 -rs tests/contract/test_adapters.py tests/examples \
+	POLYTEMPO_TEST_EXTRAS=required .venv-extras/bin/pytest -n 3 -rs tests/contract/test_adapters.py tests/examples \
 		tests/report/test_comparison.py tests/sweeps tests/track tests/world/data
 
 test-wheels: .venv/installed-test

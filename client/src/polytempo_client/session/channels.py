@@ -1,6 +1,7 @@
 """Connections as gRPC makes them."""
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,7 +20,9 @@ ONE_OF_SEVERAL = (
 
 
 HELPER_SECONDS = 1.0
-"""That a thread of gRPC's may take to end with its call."""
+"""That threads of gRPC's may take to end with their call."""
+_BEGINNING = threading.Lock()
+"""One call begins at a time, so that the threads of another client's are not taken for its own."""
 
 
 def channel_to(address: str, credentials: grpc.ChannelCredentials | None, one_of_several: bool = False) -> grpc.Channel:
@@ -36,13 +39,15 @@ def open_session(
     """A call of this token's client, which ends after so many seconds, and the threads that gRPC began for it. One that
     is still about when Python ends may take the process with it, so whoever ends the call waits for them."""
     method = channel.stream_stream(SESSION, Frame.SerializeToString, Frame.FromString)
-    before = set(threading.enumerate())
-    call = method(sent, timeout=seconds, metadata=(("authorization", f"Bearer {token}"),))
-    return call, {thread for thread in set(threading.enumerate()) - before if thread.daemon}
+    with _BEGINNING:
+        before = set(threading.enumerate())
+        call = method(sent, timeout=seconds, metadata=(("authorization", f"Bearer {token}"),))
+        return call, {thread for thread in set(threading.enumerate()) - before if thread.daemon}
 
 
 def wait_for_helpers(helpers: Iterable[threading.Thread]) -> None:
-    """Until these threads have ended, whose call has. One may be of another client, and not even have started."""
+    """Until these threads have ended, whose call has. One may be another's that began at the same moment."""
+    end = time.monotonic() + HELPER_SECONDS
     for helper in helpers:
         if helper.is_alive():
-            helper.join(HELPER_SECONDS)
+            helper.join(max(0.0, end - time.monotonic()))
