@@ -48,3 +48,9 @@ def test_no_constructor_has_more_than_seven_parameters():
     constructors = [(path, made) for path in CODE for made in functions(path) if made.name == "__init__"]
     assert len(constructors) > 50
     assert [path.name for path, made in constructors if parameters(made) > CONSTRUCTOR_PARAMETERS] == []
+
+
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by it."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
